@@ -1,6 +1,13 @@
 //! The namespace module at work, compared with a plain directory: each operation must do the same to both, and say the same. The module dies
 //! at any store, and the request is made again, as belay does.
 
+pub mod acts;
+mod ours;
+mod plain;
+mod told;
+
+pub use acts::{Act, random_act};
+
 use crate::Random;
 use crate::disk::{Power, SimDisk};
 use crate::memory::SimMemory;
@@ -9,79 +16,33 @@ use belay_cache::{Capacity, Cleaner, Layout, Publisher, Shared};
 use belay_logical::Logical;
 use belay_object::ObjectId;
 use belay_posix::check::check;
-use belay_posix::namespace::{Change, Node, Rename};
-use belay_posix::{Caller, Error, Namespace, ROOT, View};
+use belay_posix::{Caller, Error, Namespace, ROOT, Time, View};
 use belay_store::Parameters;
+use plain::Plain;
 use rand::{Rng, SeedableRng};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-
-/// What is done.
-#[derive(Clone, Debug)]
-pub enum Act {
-    /// A file is made.
-    Create(String),
-    /// A directory is made.
-    Mkdir(String),
-    /// A symbolic link is made.
-    Symlink(String, String),
-    /// A file gets another name.
-    Link(String, String),
-    /// A name is removed.
-    Unlink(String),
-    /// A directory is removed.
-    Rmdir(String),
-    /// A file is renamed.
-    Rename(String, String, Rename),
-    /// Data are written.
-    Write(String, u64, Vec<u8>),
-    /// The length is changed.
-    Truncate(String, u64),
-    /// Permissions are changed.
-    Chmod(String, u32),
-}
-
-/// A random one; few names, so that they meet.
-pub fn random_act(random: &mut Random) -> Act {
-    let path = path(random);
-    let other = |random: &mut Random| self::path(random);
-    match random.random_range(0..100) {
-        0..16 => Act::Create(path),
-        16..30 => Act::Mkdir(path),
-        30..34 => Act::Symlink(format!("target{}", random.random_range(0..100)), path),
-        34..40 => Act::Link(path, other(random)),
-        40..50 => Act::Unlink(path),
-        50..57 => Act::Rmdir(path),
-        57..75 => {
-            let how = [Rename::Replace, Rename::NoReplace, Rename::Exchange];
-            let how = how[[0, 0, 1, 2][random.random_range(0..4)]];
-            Act::Rename(path, other(random), how)
-        }
-        75..88 => {
-            let length = [10, 5000, 20_000][random.random_range(0..3)];
-            let data = vec![random.random(); random.random_range(1..length)];
-            Act::Write(path, random.random_range(0..30_000), data)
-        }
-        88..95 => Act::Truncate(path, random.random_range(0..30_000)),
-        _ => Act::Chmod(path, random.random_range(0..0o1000) & 0o777),
-    }
-}
-
-fn path(random: &mut Random) -> String {
-    let depth = random.random_range(1..4);
-    // Some names are long, so that directories have several pages.
-    let name = |random: &mut Random| match random.random_range(0..4) {
-        0 => format!("{:0200}", random.random_range(0..60)),
-        _ => ["a", "b", "c", "d"][random.random_range(0..4)].to_owned(),
-    };
-    let names: Vec<String> = (0..depth).map(|_| name(random)).collect();
-    names.join("/")
-}
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use told::{Moments, changed};
 
 type Failure = Error<belay_logical::Error>;
+
+/// Something that is open in both.
+#[derive(Debug)]
+struct Open {
+    here: ObjectId,
+    there: OwnedFd,
+}
+
+/// What came of the beginning of a life.
+enum Begun {
+    Life(Box<Publisher<SimMemory>>),
+    /// It has died at once.
+    Dead,
+    /// The one before has done the request.
+    Done,
+}
 
 /// A volume with its namespace, beside a plain directory.
 pub struct Compared {
@@ -90,9 +51,14 @@ pub struct Compared {
     layout: Layout,
     random: Random,
     generation: u32,
+    /// The module, with its view of the memory, while it lives.
+    life: Option<(Publisher<SimMemory>, SimMemory)>,
     unique: u64,
     hint: u64,
-    oracle: PathBuf,
+    plain: Plain,
+    open: Vec<Open>,
+    /// What has no name any more, and is not forgotten.
+    nameless: BTreeSet<ObjectId>,
     /// Deaths of the module in the middle of a request.
     pub deaths: u64,
     /// Of these, those after which the request had been done.
@@ -117,9 +83,12 @@ impl Compared {
             layout,
             random: Random::seed_from_u64(seed),
             generation: 1,
+            life: None,
             unique: 0,
             hint: 0,
-            oracle: oracle.to_owned(),
+            plain: Plain::new(oracle),
+            open: Vec::new(),
+            nameless: BTreeSet::new(),
             deaths: 0,
             done_by_the_dead: 0,
         };
@@ -135,28 +104,26 @@ impl Compared {
     ) -> Result<Result<Option<T>, Errno>, String> {
         self.unique += 1;
         let unique = self.unique;
+        let now = Time { seconds: 1000 + unique as i64, nanoseconds: 0 };
+        let caller = Caller { now, ..Caller::default() };
         loop {
-            let mut lower = Logical::open(vec![&self.disk]).map_err(|why| why.to_string())?;
-            let view = self.memory.another();
+            let life = self.life.take();
+            let view = life.as_ref().map_or_else(|| self.memory.another(), |life| life.1.clone());
             if may_die && self.random.random_range(0..4) == 0 {
                 let most = [30, 600, 3000][self.random.random_range(0..3)];
                 view.dies_after(Some(self.random.random_range(0..most)));
             }
-            self.generation += 1;
-            let shared = Shared::new(view.clone(), self.layout);
-            let done = Answers::default().to(&shared, unique) == Some(b"done");
-            let publisher = Publisher::attach(shared, self.generation);
-            let mut publisher = match publisher {
-                Err(_) if view.is_dead() => continue,
-                publisher => publisher.map_err(|why: belay_cache::Error<Errno>| why.to_string())?,
+            let mut publisher = match life {
+                Some((publisher, _)) => publisher,
+                None => match self.begin(unique, &view)? {
+                    Begun::Life(publisher) => *publisher,
+                    Begun::Dead => continue,
+                    Begun::Done => return Ok(Ok(None)),
+                },
             };
-            if done {
-                // What a dead life has published is not done again.
-                self.done_by_the_dead += 1;
-                return Ok(Ok(None));
-            }
+            let mut lower = Logical::open(vec![&self.disk]).map_err(|why| why.to_string())?;
             let mut seen = View::new(&mut publisher, &mut lower);
-            let mut namespace = Namespace::new(&mut seen, Caller::default(), &mut self.hint);
+            let mut namespace = Namespace::new(&mut seen, caller, &mut self.hint);
             let acted = act(&mut namespace);
             if may_die && !view.is_dead() && self.random.random_range(0..8) == 0 {
                 // The last stores are those that count.
@@ -174,6 +141,8 @@ impl Compared {
                 self.deaths += 1;
                 continue;
             }
+            view.dies_after(None);
+            self.life = Some((publisher, view));
             match (acted, committed) {
                 (Err(Error::Cache(belay_cache::Error::Full)), _)
                 | (_, Err(Error::Cache(belay_cache::Error::Full))) => self.checkpoint()?,
@@ -182,6 +151,25 @@ impl Compared {
                 (Ok(value), Ok(())) => return Ok(Ok(Some(value))),
             }
         }
+    }
+
+    /// A life of the module begins, whose first request is this one.
+    fn begin(&mut self, unique: u64, view: &SimMemory) -> Result<Begun, String> {
+        self.generation += 1;
+        let shared = Shared::new(view.clone(), self.layout);
+        let done = Answers::default().to(&shared, unique) == Some(b"done");
+        let publisher = Publisher::attach(shared, self.generation);
+        let publisher = match publisher {
+            Err(_) if view.is_dead() => return Ok(Begun::Dead),
+            publisher => publisher.map_err(|why: belay_cache::Error<Errno>| why.to_string())?,
+        };
+        if done {
+            // What a dead life has published is not done again.
+            self.done_by_the_dead += 1;
+            return Ok(Begun::Done);
+        }
+        let kept = [0, 1 << 18, 1 << 24][self.random.random_range(0..3)];
+        Ok(Begun::Life(Box::new(publisher.keeping(kept))))
     }
 
     /// Takes a checkpoint.
@@ -199,56 +187,109 @@ impl Compared {
     /// # Errors
     /// What differs.
     pub fn act(&mut self, act: &Act) -> Result<(), String> {
-        let there = self.on_oracle(act);
-        let here = self.request(true, |namespace| on_namespace(namespace, act))?.map(|_| ());
-        match here == there {
-            true => Ok(()),
-            false => Err(format!("{act:.200?}: {here:?}, not {there:?}")),
+        match act {
+            Act::Open(path) => return self.open(path),
+            Act::Close(which) if !self.open.is_empty() => {
+                self.open.swap_remove(which % self.open.len());
+                return Ok(());
+            }
+            _ => {}
+        }
+        // Now and then all times are looked at, before and after it.
+        let before = match self.random.random_range(0..8) {
+            0 => Some(self.moments()?),
+            _ => None,
+        };
+        let open = match act {
+            Act::WriteOpen(which, ..) | Act::CreateIn(which, _) if !self.open.is_empty() => {
+                self.open.get(which % self.open.len())
+            }
+            _ => None,
+        };
+        let there = self.plain.act(act, open.map(|open| &open.there));
+        let open = open.map(|open| open.here);
+        let doomed = self.request(false, |namespace| ours::doomed(namespace, act))?;
+        let here = self.request(true, |namespace| ours::act(namespace, act, open))?;
+        // A life that died has the answer.
+        let is_right = match &here {
+            Ok(None) => there.is_ok(),
+            Ok(Some(here)) => there.as_ref() == Ok(here),
+            Err(here) => there.as_ref() == Err(here),
+        };
+        if !is_right {
+            return Err(format!("{act:.200?}: {here:.200?}, not {there:.200?}"));
+        }
+        if here.is_ok()
+            && let Ok(Some(Some(doomed))) = doomed
+        {
+            self.nameless.insert(doomed);
+        }
+        if let Some(before) = before {
+            let after = self.moments()?;
+            let (here, there) = (changed(&before.0, &after.0), changed(&before.1, &after.1));
+            if here != there {
+                return Err(format!("{act:.200?}: times: {here:.300?}, not {there:.300?}"));
+            }
+        }
+        // The kernel need not forget at once.
+        match self.random.random_range(0..3) {
+            0 => self.forget(),
+            _ => Ok(()),
         }
     }
 
-    fn on_oracle(&self, act: &Act) -> Result<(), Errno> {
-        let at = |path: &String| self.oracle.join(path);
-        let mode = Mode::from_raw_mode(0o644);
-        match act {
-            Act::Create(path) => {
-                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-                rustix::fs::open(at(path), flags, mode).map(|_| ())
-            }
-            Act::Mkdir(path) => rustix::fs::mkdir(at(path), Mode::from_raw_mode(0o755)),
-            Act::Symlink(target, path) => rustix::fs::symlink(target.as_str(), at(path)),
-            Act::Link(path, new) => {
-                rustix::fs::linkat(CWD, at(path), CWD, at(new), AtFlags::empty())
-            }
-            Act::Unlink(path) => rustix::fs::unlink(at(path)),
-            Act::Rmdir(path) => rustix::fs::rmdir(at(path)),
-            Act::Rename(path, new, how) => {
-                let flags = match how {
-                    Rename::Replace => RenameFlags::empty(),
-                    Rename::NoReplace => RenameFlags::NOREPLACE,
-                    Rename::Exchange => RenameFlags::EXCHANGE,
-                };
-                rustix::fs::renameat_with(CWD, at(path), CWD, at(new), flags)
-            }
-            Act::Write(path, offset, data) => {
-                let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let file = rustix::fs::open(at(path), flags, Mode::empty())?;
-                rustix::io::pwrite(&file, data, *offset).map(|_| ())
-            }
-            Act::Truncate(path, size) => {
-                let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let file = rustix::fs::open(at(path), flags, Mode::empty())?;
-                rustix::fs::ftruncate(&file, *size)
-            }
-            Act::Chmod(path, mode) => {
-                let found = rustix::fs::lstat(at(path))?;
-                match FileType::from_raw_mode(found.st_mode) {
-                    // Linux has no permissions of links.
-                    FileType::Symlink => Err(Errno::LOOP),
-                    _ => rustix::fs::chmod(at(path), Mode::from_raw_mode(*mode)),
-                }
-            }
+    /// The times of both.
+    fn moments(&mut self) -> Result<(Moments, Moments), String> {
+        let here = self.request(false, |namespace| ours::moments(namespace, ROOT))?;
+        let here = here.map_err(|errno| errno.to_string())?.unwrap_or_default();
+        let there = self.plain.moments().map_err(|errno| errno.to_string())?;
+        self.plain.tick().map_err(|errno| errno.to_string())?;
+        Ok((here, there))
+    }
+
+    fn open(&mut self, path: &str) -> Result<(), String> {
+        let there = self.plain.open(path);
+        let here = self.request(false, |namespace| ours::open(namespace, path))?;
+        match (here, there) {
+            (Ok(Some(here)), Ok(there)) => self.open.push(Open { here, there }),
+            (Err(here), Err(there)) if here == there => {}
+            (here, there) => return Err(format!("open {path}: {here:?}, not {there:?}")),
         }
+        Ok(())
+    }
+
+    /// As the kernel: forgets what has no name and is not open.
+    fn forget(&mut self) -> Result<(), String> {
+        let open = &self.open;
+        let is_open = |node: &ObjectId| open.iter().any(|open| open.here == *node);
+        let (kept, gone): (BTreeSet<_>, BTreeSet<_>) =
+            self.nameless.iter().copied().partition(is_open);
+        self.nameless = kept;
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let done = self.request(true, |namespace| {
+            gone.iter().map(|node| namespace.forget(*node)).collect::<Result<Vec<_>, _>>()
+        })?;
+        match done {
+            Ok(removed) if removed.iter().flatten().all(|removed| *removed) => Ok(()),
+            done => Err(format!("forget {gone:?}: {done:?}")),
+        }
+    }
+
+    /// It is unmounted and mounted again: what has no name is gone, whether it was open or not.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn remount(&mut self) -> Result<(), String> {
+        self.open.clear();
+        self.life = None;
+        let orphans = self.request(false, |namespace| namespace.orphans(usize::MAX))?;
+        let orphans: BTreeSet<_> = orphans.into_iter().flatten().flatten().collect();
+        if orphans != self.nameless {
+            return Err(format!("orphans: {orphans:?}, not {:?}", self.nameless));
+        }
+        self.forget()
     }
 
     /// Takes a checkpoint, and has all of the volume checked.
@@ -274,189 +315,50 @@ impl Compared {
     /// # Errors
     /// What differs.
     pub fn compare(&mut self) -> Result<(), String> {
-        let here = self.request(false, |namespace| {
-            let mut all = BTreeMap::new();
-            walk(namespace, ROOT, String::new(), &mut all).map(|()| all)
-        })?;
+        let here = self.request(false, |namespace| ours::tree(namespace, ROOT))?;
         let here = here.map_err(|errno| errno.to_string())?.unwrap_or_default();
-        let mut there = BTreeMap::new();
-        walk_oracle(&self.oracle, String::new(), &mut there).map_err(|errno| errno.to_string())?;
+        let there = self.plain.tree().map_err(|errno| errno.to_string())?;
         for path in here.keys().chain(there.keys()) {
             let (here, there) = (here.get(path), there.get(path));
             if here != there {
                 return Err(format!("{path}: {here:.300?}, not {there:.300?}"));
             }
         }
+        self.forget()?;
+        self.count()?;
+        for open in std::mem::take(&mut self.open) {
+            let here = self.request(false, |namespace| {
+                let node = namespace.node(open.here)?;
+                ours::tell(namespace, &node)
+            })?;
+            let there = self.plain.tell_open(&open.there).map(Some);
+            if here != there {
+                return Err(format!("what is open: {here:.300?}, not {there:.300?}"));
+            }
+            self.open.push(open);
+        }
         Ok(())
     }
-}
 
-/// What a path leads to, without links: the directory, and the name in it.
-fn parent<'p, B: belay_object::Lower>(
-    namespace: &mut Namespace<'_, '_, SimMemory, B>,
-    path: &'p str,
-) -> Result<(ObjectId, &'p [u8]), Error<B::Error>> {
-    let mut at = ROOT;
-    let mut names: Vec<&str> = path.split('/').collect();
-    let last = names.pop().unwrap_or_default();
-    for name in names {
-        at = follow(namespace, at, name)?.object;
-    }
-    Ok((at, last.as_bytes()))
-}
-
-/// A name in the middle of a path: the links of this test lead nowhere.
-fn follow<B: belay_object::Lower>(
-    namespace: &mut Namespace<'_, '_, SimMemory, B>,
-    at: ObjectId,
-    name: &str,
-) -> Result<Node, Error<B::Error>> {
-    let node = namespace.lookup(at, name.as_bytes())?;
-    match node.metadata.kind() {
-        belay_posix::Kind::Link => Err(Errno::NOENT.into()),
-        belay_posix::Kind::Directory => Ok(node),
-        _ => Err(Errno::NOTDIR.into()),
-    }
-}
-
-fn on_namespace<B: belay_object::Lower>(
-    namespace: &mut Namespace<'_, '_, SimMemory, B>,
-    act: &Act,
-) -> Result<(), Error<B::Error>> {
-    let nobody = |_| false;
-    match act {
-        Act::Create(path) => {
-            let (at, name) = parent(namespace, path)?;
-            namespace.make(at, name, 0o100_644, 0).map(|_| ())
+    /// Whether there are the objects that there should be, and no others.
+    fn count(&mut self) -> Result<(), String> {
+        let found = self.request(false, |namespace| {
+            let (all, usage) = (namespace.objects()?, namespace.usage()?);
+            Ok((all, ours::reached(namespace, ROOT)?, usage.files))
+        })?;
+        let found = found.map_err(|errno| errno.to_string())?;
+        let (all, mut reached, files) = found.ok_or("a request without changes was published")?;
+        reached.extend(&self.nameless);
+        for node in self.nameless.clone() {
+            let extended =
+                self.request(false, |namespace| Ok(namespace.node(node)?.metadata.extended))?;
+            let extended = extended.map_err(|errno| errno.to_string())?;
+            reached.extend(extended.filter(|extended| extended.0 != 0));
         }
-        Act::Mkdir(path) => {
-            let (at, name) = parent(namespace, path)?;
-            namespace.make(at, name, 0o040_755, 0).map(|_| ())
-        }
-        Act::Symlink(target, path) => {
-            let (at, name) = parent(namespace, path)?;
-            namespace.symlink(at, name, target.as_bytes()).map(|_| ())
-        }
-        Act::Link(path, new) => {
-            let (at, name) = parent(namespace, path)?;
-            let node = namespace.lookup(at, name)?;
-            let (to, new_name) = parent(namespace, new)?;
-            // As the kernel: what is there is found before what is wrong with the file.
-            match namespace.lookup(to, new_name) {
-                Ok(_) => return Err(Errno::EXIST.into()),
-                Err(Error::Errno(Errno::NOENT)) => {}
-                Err(why) => return Err(why),
-            }
-            namespace.link(node.object, to, new_name).map(|_| ())
-        }
-        Act::Unlink(path) => {
-            let (at, name) = parent(namespace, path)?;
-            namespace.unlink(at, name, nobody)
-        }
-        Act::Rmdir(path) => {
-            let (at, name) = parent(namespace, path)?;
-            namespace.rmdir(at, name, nobody)
-        }
-        Act::Rename(path, new, how) => {
-            let from = parent(namespace, path)?;
-            let to = parent(namespace, new)?;
-            namespace.rename(from, to, *how, nobody)
-        }
-        Act::Write(path, offset, data) => {
-            let node = opened(namespace, path)?;
-            namespace.write(node, Some(*offset), data)
-        }
-        Act::Truncate(path, size) => {
-            let node = opened(namespace, path)?;
-            namespace.change(node, Change { size: Some(*size), ..Change::default() }).map(|_| ())
-        }
-        Act::Chmod(path, mode) => {
-            let (at, name) = parent(namespace, path)?;
-            let node = namespace.lookup(at, name)?;
-            if node.metadata.kind() == belay_posix::Kind::Link {
-                return Err(Errno::LOOP.into());
-            }
-            let change = Change { mode: Some(*mode), ..Change::default() };
-            namespace.change(node.object, change).map(|_| ())
+        let all: BTreeSet<_> = all.into_iter().collect();
+        match all == reached && files == all.len() as u64 {
+            true => Ok(()),
+            false => Err(format!("objects: {all:?}, {files} in all, not {reached:?}")),
         }
     }
-}
-
-/// A file that is opened for writing, without following links.
-fn opened<B: belay_object::Lower>(
-    namespace: &mut Namespace<'_, '_, SimMemory, B>,
-    path: &str,
-) -> Result<ObjectId, Error<B::Error>> {
-    let (at, name) = parent(namespace, path)?;
-    let node = namespace.lookup(at, name)?;
-    match node.metadata.kind() {
-        belay_posix::Kind::Link => Err(Errno::LOOP.into()),
-        belay_posix::Kind::Directory => Err(Errno::ISDIR.into()),
-        _ => Ok(node.object),
-    }
-}
-
-type Tree = BTreeMap<String, String>;
-
-fn walk<B: belay_object::Lower>(
-    namespace: &mut Namespace<'_, '_, SimMemory, B>,
-    directory: ObjectId,
-    path: String,
-    all: &mut Tree,
-) -> Result<(), Error<B::Error>> {
-    let mut behind = 2;
-    loop {
-        let entries = namespace.list(directory, behind, 7)?;
-        let Some(last) = entries.last() else { return Ok(()) };
-        behind = last.key;
-        for entry in entries {
-            let node = namespace.listed(&entry)?;
-            let path = format!("{path}/{}", String::from_utf8_lossy(&entry.name));
-            let metadata = node.metadata;
-            let mut told = format!("{:o} {} links", metadata.mode, metadata.links);
-            match metadata.kind() {
-                belay_posix::Kind::Directory => walk(namespace, node.object, path.clone(), all)?,
-                belay_posix::Kind::Link => {
-                    let target = namespace.readlink(node.object)?;
-                    let _ = write!(told, " {}", String::from_utf8_lossy(&target));
-                }
-                _ => {
-                    let data = namespace.read(node.object, 0, usize::MAX)?;
-                    let _ = write!(told, " {} bytes {:x}", node.size, sum(&data));
-                }
-            }
-            all.insert(path, told);
-        }
-    }
-}
-
-fn walk_oracle(directory: &Path, path: String, all: &mut Tree) -> std::io::Result<()> {
-    for entry in std::fs::read_dir(directory)? {
-        let entry = entry?;
-        let found = rustix::fs::lstat(entry.path())?;
-        let path = format!("{path}/{}", entry.file_name().to_string_lossy());
-        let mut told = format!("{:o} {} links", found.st_mode, found.st_nlink);
-        match FileType::from_raw_mode(found.st_mode) {
-            FileType::Directory => walk_oracle(&entry.path(), path.clone(), all)?,
-            FileType::Symlink => {
-                let _ = write!(told, " {}", std::fs::read_link(entry.path())?.display());
-            }
-            _ => {
-                let data = std::fs::read(entry.path());
-                // Root reads what nobody may.
-                let data = data?;
-                let _ = write!(told, " {} bytes {:x}", found.st_size, sum(&data));
-            }
-        }
-        all.insert(path, told);
-    }
-    Ok(())
-}
-
-/// Tells contents apart in messages.
-fn sum(data: &[u8]) -> u64 {
-    let step = |sum: u64, byte: &u8| {
-        sum.rotate_left(5) ^ u64::from(*byte).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    };
-    data.iter().fold(data.len() as u64, step)
 }

@@ -201,8 +201,19 @@ impl Stack {
         let mut lives = self.begin(disks)?;
         for _ in 0..count {
             match self.random.random_range(0..100) {
-                0..70 => self.transact(disks, &mut lives)?,
-                70..80 => self.checkpoint(disks, &mut lives)?,
+                0..70 => {
+                    self.transact(disks, &mut lives)?;
+                    // What is kept of these must not be older than what is published next.
+                    for _ in 0..self.random.random_range(0..8) {
+                        self.look(&mut lives)?;
+                    }
+                }
+                70..80 => {
+                    self.checkpoint(disks, &mut lives)?;
+                    for _ in 0..self.random.random_range(0..60) {
+                        self.look(&mut lives)?;
+                    }
+                }
                 80..90 => self.look(&mut lives)?,
                 90..97 => self.sync(disks, &mut lives)?,
                 97 => lives = self.begin(disks)?,
@@ -292,8 +303,10 @@ impl Stack {
         self.generation += 1;
         let view = self.memory.another();
         let shared = Shared::new(view.clone(), self.layout);
+        // Nothing, little and all of what is read from below is kept.
+        let kept = [0, 1 << 20, 1 << 24][self.random.random_range(0..3)];
         let module = Publisher::attach(shared.clone(), self.generation);
-        let module = module.map_err(|why: Failure| why.to_string())?;
+        let module = module.map_err(|why: Failure| why.to_string())?.keeping(kept);
         if let Some((unique, effect)) = open
             && let Some(reply) = Answers::default().to(&shared, unique)
         {

@@ -1,6 +1,7 @@
 //! The namespace module compared with a plain directory.
 
-use belay_volume_sim::posix::{Compared, random_act};
+use belay_posix::namespace::Rename;
+use belay_volume_sim::posix::{Act, Compared, random_act};
 use belay_volume_sim::{Random, seeds};
 use rand::{Rng, SeedableRng};
 
@@ -32,6 +33,9 @@ fn a_namespace_is_as_a_plain_directory() {
             if random.random_range(0..200) == 0 {
                 or_fail(act, compared.check());
             }
+            if random.random_range(0..300) == 0 {
+                or_fail(act, compared.remount());
+            }
         }
         or_fail(ACTS, compared.compare());
         or_fail(ACTS, compared.check());
@@ -41,4 +45,30 @@ fn a_namespace_is_as_a_plain_directory() {
     }
     println!("{deaths} deaths, {done} after what counts");
     assert!(seeds.end - seeds.start == 1 || deaths > 300 && done > 20);
+}
+
+#[test]
+fn directories_go_deep() {
+    let oracle = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut compared = Compared::new(1, oracle.path()).unwrap();
+    let deep = |levels: usize| vec!["d"; levels].join("/");
+    for levels in 1..=200 {
+        compared.act(&Act::Mkdir(deep(levels))).unwrap();
+    }
+    let below = |levels: usize, name: &str| format!("{}/{name}", deep(levels));
+    for act in [
+        // Into itself, and onto what is above.
+        Act::Rename("d".to_owned(), below(200, "x"), Rename::Replace),
+        Act::Rename(deep(200), deep(3), Rename::Replace),
+        Act::Rename(deep(200), deep(3), Rename::Exchange),
+        Act::Rename("d".to_owned(), "d".to_owned(), Rename::Replace),
+        Act::Rename(deep(100), "up".to_owned(), Rename::Replace),
+        Act::Rename("d".to_owned(), format!("up/{}/x", deep(50)), Rename::Replace),
+        Act::Rename("up".to_owned(), deep(60), Rename::Replace),
+        Act::Rmdir(deep(3)),
+        Act::Create(below(99, "file")),
+    ] {
+        compared.act(&act).unwrap();
+        compared.compare().unwrap();
+    }
 }

@@ -5,6 +5,7 @@
 
 use crate::frames::Version;
 use crate::log::Slot;
+use crate::record::Record;
 use crate::shared::Shared;
 use belay_memory::Memory;
 use belay_object::{Class, ObjectId, Operation, PAGE, Undecodable};
@@ -132,6 +133,19 @@ impl Index {
     /// # Errors
     /// If something in the log makes no sense.
     pub fn catch_up<M: Memory>(&mut self, shared: &Shared<M>, end: u64) -> Result<(), Undecodable> {
+        self.take_in(shared, end, |_| {})
+    }
+
+    /// The same, with all that was published of each.
+    ///
+    /// # Errors
+    /// As for [`Index::catch_up`].
+    pub fn take_in<M: Memory>(
+        &mut self,
+        shared: &Shared<M>,
+        end: u64,
+        mut each: impl FnMut(&Record),
+    ) -> Result<(), Undecodable> {
         while self.next < end.min(shared.end()) {
             // Whoever is slower than the checkpoints skips what they have.
             let durable = shared.durable();
@@ -149,20 +163,22 @@ impl Index {
             for operation in record.transaction.operations() {
                 self.apply(self.next, &operation?, &mut pages)?;
             }
+            each(&record);
             self.frames.insert(self.next, Used { own, pages });
             self.next += 1;
         }
         Ok(())
     }
 
-    /// Forgets what is durable.
-    pub fn forget(&mut self, durable: u64) {
+    /// Forgets what is durable; calls `each` with all objects, and what has happened to them, before.
+    pub fn forget(&mut self, durable: u64, mut each: impl FnMut(ObjectId, &Changed)) {
         if durable <= self.durable {
             return;
         }
         self.durable = durable;
         self.frames = self.frames.split_off(&durable);
-        self.objects.retain(|_, changed| {
+        self.objects.retain(|object, changed| {
+            each(*object, changed);
             changed.forget(durable);
             !changed.is_empty()
         });

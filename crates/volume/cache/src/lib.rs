@@ -7,6 +7,7 @@
 //! | [`log`] | how a transaction is published, by one store, and found by others |
 //! | [`record`] | how a transaction lies in frames |
 //! | [`index`] | what all transactions since the last checkpoint come to: one process's own view of the log |
+//! | [`clean`] | what was read from the layer below, kept for the next time |
 //! | [`publisher`] | how a namespace module makes a transaction, and reads what it and others have published |
 //! | [`intent`] | how what somebody was told is durable survives a power failure before the next checkpoint |
 //! | [`answers`] | how a request gets its answer whose transaction has left the log |
@@ -26,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answers;
+pub mod clean;
 pub mod cleaner;
 mod error;
 pub mod frames;

@@ -1,14 +1,18 @@
 //! How a namespace module makes a transaction, and reads what it and others have published.
 
+use crate::clean::Clean;
 use crate::error::Error;
 use crate::frames::Version;
-use crate::index::Index;
+use crate::index::{Changed, Index};
 use crate::log::Slot;
 use crate::record::{Record, frames_of};
 use crate::shared::Shared;
 use belay_memory::Memory;
 use belay_object::{Attributes, Class, Lower, ObjectId, Operation, PAGE, Transaction, Undecodable};
 use zerocopy::little_endian::U64;
+
+/// Pages that are read with one that is missed.
+const MOST_AHEAD: usize = 32;
 
 /// A process that reads and changes objects.
 #[derive(Debug)]
@@ -17,6 +21,7 @@ pub struct Publisher<M: Memory> {
     /// Which life of the process this is. No two have the same.
     generation: u32,
     index: Index,
+    clean: Clean,
     hint: u32,
 }
 
@@ -58,7 +63,14 @@ impl<M: Memory> Publisher<M> {
             }
         }
         shared.sweep(generation, &used);
-        Ok(Self { shared, generation, index, hint: 0 })
+        Ok(Self { shared, generation, index, clean: Clean::default(), hint: 0 })
+    }
+
+    /// Keeps up to so many bytes of what it reads from the layer below.
+    #[must_use]
+    pub fn keeping(mut self, bytes: usize) -> Self {
+        self.clean = Clean::new(bytes);
+        self
     }
 
     /// Takes in what others have published, and what has become durable.
@@ -66,9 +78,19 @@ impl<M: Memory> Publisher<M> {
     /// # Errors
     /// [`Error::Damaged`].
     pub fn refresh<L>(&mut self) -> Result<(), Error<L>> {
-        let caught = self.index.catch_up(&self.shared, u64::MAX);
-        caught.map_err(|why| damaged(&why))?;
-        self.index.forget(self.shared.durable());
+        let (index, clean) = (&mut self.index, &mut self.clean);
+        let before = index.durable();
+        let taken = index.take_in(&self.shared, u64::MAX, |record| {
+            clean.published(&record.transaction);
+        });
+        if index.durable() != before {
+            // It has skipped some, and nobody knows what they have changed.
+            clean.clear();
+        }
+        taken.map_err(|why| damaged(&why))?;
+        // What others have published meanwhile, and is durable as well, is skipped the next time.
+        let durable = self.shared.durable().min(index.next());
+        index.forget(durable, |object, changed| clean.became_durable(object, changed, durable));
         Ok(())
     }
 
@@ -82,6 +104,15 @@ impl<M: Memory> Publisher<M> {
         object: ObjectId,
     ) -> Result<Option<Attributes>, Error<B::Error>> {
         self.refresh()?;
+        self.attributes_now(below, object)
+    }
+
+    /// The same, with what is known here of the log.
+    fn attributes_now<B: Lower>(
+        &mut self,
+        below: &mut B,
+        object: ObjectId,
+    ) -> Result<Option<Attributes>, Error<B::Error>> {
         let changed = self.index.changed(object);
         let mut found = match changed.and_then(|changed| changed.is_there()) {
             Some(false) => return Ok(None),
@@ -90,10 +121,20 @@ impl<M: Memory> Publisher<M> {
                 let class = made.map_or(Class::Data, |(class, _)| class);
                 Attributes { size: 0, class, attributes: Vec::new() }
             }
-            None => match below.attributes(object).map_err(Error::Lower)? {
-                None => return Ok(None),
-                Some(found) => found,
-            },
+            None => {
+                let found = match self.clean.attributes(object) {
+                    Some(found) => found,
+                    None => {
+                        let found = below.attributes(object).map_err(Error::Lower)?;
+                        self.clean.keep_attributes(object, found.as_ref());
+                        found
+                    }
+                };
+                match found {
+                    None => return Ok(None),
+                    Some(found) => found,
+                }
+            }
         };
         if let Some(changed) = changed {
             found.size = changed.size.map_or(found.size, |(size, _)| size);
@@ -135,7 +176,7 @@ impl<M: Memory> Publisher<M> {
                     return Ok(());
                 }
                 None if changed.is_none_or(|changed| changed.is_below(page)) => {
-                    return below.read(object, page, out).map_err(Error::Lower);
+                    return self.read_below(below, object, page, out);
                 }
                 None => {
                     out.fill(0);
@@ -143,6 +184,62 @@ impl<M: Memory> Publisher<M> {
                 }
             }
         }
+    }
+
+    /// Reads a page of which the log has nothing, and what follows it, if a file seems to be read from one end to the other.
+    fn read_below<B: Lower>(
+        &mut self,
+        below: &mut B,
+        object: ObjectId,
+        page: u64,
+        out: &mut [u8; PAGE],
+    ) -> Result<(), Error<B::Error>> {
+        if self.clean.page(object, page, out) {
+            return Ok(());
+        }
+        let ahead = self.ahead(below, object, page)?;
+        let mut all = vec![[0; PAGE]; 1 + ahead];
+        if ahead == 0 || below.read(object, page, all.as_flattened_mut()).is_err() {
+            // What is wrong with a page that follows says nothing of this one.
+            all.truncate(1);
+            below.read(object, page, out).map_err(Error::Lower)?;
+            all.fill(*out);
+        }
+        // A page that is about to lose its end is not kept: the layer below will say something else of it.
+        let cut = self.index.changed(object).and_then(Changed::cut).unwrap_or(u64::MAX);
+        for (number, content) in (page..).zip(&all) {
+            if number.saturating_add(1).saturating_mul(PAGE as u64) <= cut {
+                self.clean.keep_page(object, number, content);
+            }
+        }
+        if let Some(first) = all.first() {
+            *out = *first;
+        }
+        Ok(())
+    }
+
+    /// How many pages behind a page are worth reading with it.
+    fn ahead<B: Lower>(
+        &mut self,
+        below: &mut B,
+        object: ObjectId,
+        page: u64,
+    ) -> Result<usize, Error<B::Error>> {
+        let is_next = page.checked_sub(1).is_none_or(|last| self.clean.has_page(object, last));
+        if !is_next || !self.clean.has_room_for(MOST_AHEAD) {
+            return Ok(0);
+        }
+        let found = self.attributes_now(below, object)?;
+        let Some(found) = found.filter(|found| found.class == Class::Data) else { return Ok(0) };
+        let changed = self.index.changed(object);
+        let is_unknown = |number: &u64| {
+            let is_below = changed.is_none_or(|changed| {
+                changed.is_below(*number) && !changed.pages.contains_key(number)
+            });
+            is_below && !self.clean.has_page(object, *number)
+        };
+        let pages = found.size.div_ceil(PAGE as u64);
+        Ok((page.saturating_add(1)..pages).take(MOST_AHEAD).take_while(is_unknown).count())
     }
 
     /// Begins a transaction.
@@ -214,7 +311,11 @@ impl<M: Memory> Publisher<M> {
         self.shared.write_record(&record, &own);
         let first = own.first().copied().ok_or(Error::Full)?;
         match self.shared.publish(self.index.next(), first) {
-            Some(number) => Ok(number),
+            Some(number) => {
+                // So that none of its own is skipped. If the log makes no sense, whoever reads next is told.
+                let _ = self.refresh::<L>();
+                Ok(number)
+            }
             None => {
                 self.drop_draft(draft);
                 Err(Error::Full)

@@ -20,7 +20,7 @@ pub trait Lower {
     /// Those of the stores.
     fn attributes(&mut self, object: ObjectId) -> Result<Option<Attributes>, Self::Error>;
 
-    /// Reads one page of an object that there is.
+    /// Reads whole pages of an object that there is, from `page` on: as many as there is room for.
     ///
     /// # Errors
     /// Those of the stores.

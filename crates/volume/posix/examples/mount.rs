@@ -23,6 +23,8 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const CAPACITY: Capacity = Capacity { frames: 65_536, slots: 65_536 };
 const IMAGE: u64 = 2 << 30;
+/// Bytes that are kept of what was read from the image.
+const KEPT: usize = 64 << 20;
 /// How often a checkpoint is taken.
 const INTERVAL: Duration = Duration::from_secs(5);
 
@@ -58,6 +60,7 @@ fn main() -> Result<()> {
     }
     let generation = std::process::id();
     let publisher = Publisher::attach::<belay_logical::Error>(shared.clone(), generation)?;
+    let publisher = publisher.keeping(KEPT);
     let cleaner = Cleaner::new(shared);
     let mut module = Module::new(publisher, lower);
     if is_new {

@@ -34,6 +34,14 @@ pub const DIRECTORY: u32 = 0o040_000;
 pub const FILE: u32 = 0o100_000;
 /// A symbolic link.
 pub const LINK: u32 = 0o120_000;
+/// A FIFO.
+pub const FIFO: u32 = 0o010_000;
+/// A device of characters.
+pub const CHARACTERS: u32 = 0o020_000;
+/// A device of blocks.
+pub const BLOCKS: u32 = 0o060_000;
+/// A socket.
+pub const SOCKET: u32 = 0o140_000;
 
 /// What is kept of a file, besides its length, which is its object's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,16 @@
 //! What a message of the kernel asks for, and how it is answered: the dispatch sublayer (namespace transactions IV-C).
 //!
-//! Messages are those of FUSE, and the numbers of nodes in them are those of objects. Handles say nothing: an open file is counted, so that
-//! it stays when its last name goes.
+//! Messages are those of FUSE, and the numbers of nodes in them are those of objects. Handles say nothing, and nobody counts what is open:
+//! a file without names is an orphan until the kernel forgets it. The kernel knows each file whose last name goes, and a FORGET must come
+//! when it knows the file no more, once, as belay's session has it: its count is not looked at.
+//!
+//! Locks are the kernel's, which keeps them whoever of us dies. What is not answered (`ENOSYS`), the kernel does without: holes are not
+//! looked for by lseek(2), and copy_file_range(2) reads and writes.
 
 mod answers;
+mod extended;
 
-use crate::attributes::Time;
+use crate::attributes::{BLOCKS, CHARACTERS, DIRECTORY, FIFO, FILE, SOCKET, TYPE, Time};
 use crate::error::Error;
 use crate::namespace::{Caller, Change, Namespace, Rename};
 use crate::own::ROOT;
@@ -20,7 +25,6 @@ use belay_wire::abi::{
 };
 use belay_wire::{Opcode, Request, push_dirent, push_direntplus};
 use rustix::io::Errno;
-use std::collections::BTreeMap;
 use zerocopy::{FromZeros, IntoBytes};
 
 /// What is to be done with a message.
@@ -42,8 +46,6 @@ pub struct Module<M: Memory, B: Lower> {
     publisher: Publisher<M>,
     below: B,
     hint: u64,
-    /// How often each object is open.
-    opens: BTreeMap<ObjectId, u64>,
 }
 
 type Answer<E> = crate::Result<Vec<u8>, E>;
@@ -51,13 +53,16 @@ type Answer<E> = crate::Result<Vec<u8>, E>;
 /// The longest read or write.
 const MOST: u32 = 1 << 20;
 
+/// Files that are removed in one transaction, so that it fits into the log.
+const MOST_FORGOTTEN: usize = 256;
+
 /// A message is shorter than what it is about.
 const SHORT: Errno = Errno::INVAL;
 
 impl<M: Memory, B: Lower> Module<M, B> {
     /// One that has just begun.
     pub fn new(publisher: Publisher<M>, below: B) -> Self {
-        Self { publisher, below, hint: 0, opens: BTreeMap::new() }
+        Self { publisher, below, hint: 0 }
     }
 
     /// The layer below.
@@ -85,23 +90,28 @@ impl<M: Memory, B: Lower> Module<M, B> {
             let mut namespace = Namespace::new(&mut view, Caller::default(), &mut self.hint);
             let orphans = namespace.orphans(1)?;
             let Some(orphan) = orphans.first() else { return Ok(()) };
-            namespace.release(*orphan)?;
+            if !namespace.forget(*orphan)? {
+                return Err(Error::Damaged("a file that has names is among those without"));
+            }
             view.commit(0, b"")?;
         }
     }
 
-    /// Handles a message. A request that was published by an earlier life is answered without it.
+    /// Handles a message. A request that was published by an earlier life is answered without it. If there is no room, no other message may
+    /// be handled before this one is handled again.
     pub fn handle(&mut self, bytes: &[u8], now: Time) -> Outcome {
         let Ok(request) = Request::parse(bytes) else { return Outcome::Nothing };
         let unique = request.header.unique;
         let opcode = request.opcode();
-        if [Opcode::FORGET, Opcode::BATCH_FORGET, Opcode::INTERRUPT, Opcode::DESTROY]
-            .contains(&opcode)
-        {
-            return Outcome::Nothing;
-        }
-        if opcode == Opcode::INIT {
-            return Outcome::Reply(init(&request));
+        match opcode {
+            Opcode::INTERRUPT | Opcode::DESTROY => return Outcome::Nothing,
+            Opcode::FORGET => return self.forget(unique, &[ObjectId(request.header.nodeid)]),
+            Opcode::BATCH_FORGET => {
+                let nodes = request.forgets().map(|(_, one)| ObjectId(one.nodeid));
+                return self.forget(unique, &nodes.collect::<Vec<_>>());
+            }
+            Opcode::INIT => return Outcome::Reply(init(&request)),
+            _ => {}
         }
         let caller = Caller { uid: request.header.uid, gid: request.header.gid, now };
         let answered = self.answer(&request, caller);
@@ -110,59 +120,59 @@ impl<M: Memory, B: Lower> Module<M, B> {
                 let object = ObjectId(request.header.nodeid);
                 Outcome::Sync(vec![object], message(unique, 0, &body))
             }
-            Ok(body) => {
-                self.count(opcode, &request, &body);
-                Outcome::Reply(message(unique, 0, &body))
-            }
+            Ok(body) => Outcome::Reply(message(unique, 0, &body)),
             Err(Error::Cache(belay_cache::Error::Full)) => Outcome::Full,
             Err(Error::Errno(errno)) => Outcome::Reply(message(unique, errno.raw_os_error(), &[])),
             Err(_) => Outcome::Reply(message(unique, Errno::IO.raw_os_error(), &[])),
         }
     }
 
-    /// Counts what is open.
-    fn count(&mut self, opcode: Opcode, request: &Request<'_>, body: &[u8]) {
-        let object = match opcode {
-            Opcode::OPEN | Opcode::OPENDIR => ObjectId(request.header.nodeid),
-            // The number of the new file is the first thing in the answer.
-            Opcode::CREATE => ObjectId(body.first_chunk().map_or(0, |id| u64::from_ne_bytes(*id))),
-            _ => return,
-        };
-        *self.opens.entry(object).or_default() += 1;
+    /// The kernel knows these nodes no more.
+    fn forget(&mut self, unique: u64, nodes: &[ObjectId]) -> Outcome {
+        match self.remove_forgotten(unique, nodes) {
+            Err(Error::Cache(belay_cache::Error::Full)) => Outcome::Full,
+            // Nobody can be told. What stays is removed when the volume is mounted next.
+            Ok(()) | Err(_) => Outcome::Nothing,
+        }
+    }
+
+    fn remove_forgotten(&mut self, unique: u64, nodes: &[ObjectId]) -> crate::Result<(), B::Error> {
+        let mut rest = nodes.iter();
+        loop {
+            let mut view = View::new(&mut self.publisher, &mut self.below);
+            let mut namespace = Namespace::new(&mut view, Caller::default(), &mut self.hint);
+            let mut removed = 0;
+            while removed < MOST_FORGOTTEN
+                && let Some(node) = rest.next()
+            {
+                match namespace.forget(*node) {
+                    Ok(is_removed) => removed += usize::from(is_removed),
+                    // It went before, if this is done again.
+                    Err(Error::Errno(Errno::STALE)) => {}
+                    Err(why) => return Err(why),
+                }
+            }
+            // The request is done with the last of its transactions.
+            let is_last = rest.len() == 0;
+            view.commit(if is_last { unique } else { 0 }, b"")?;
+            if is_last {
+                return Ok(());
+            }
+        }
     }
 
     fn answer(&mut self, request: &Request<'_>, caller: Caller) -> Answer<B::Error> {
         let node = ObjectId(request.header.nodeid);
-        if [Opcode::RELEASE, Opcode::RELEASEDIR].contains(&request.opcode()) {
-            return self.release(node, request.header.unique);
-        }
-        let opens = &self.opens;
-        let in_use = |object: ObjectId| opens.contains_key(&object);
         let mut view = View::new(&mut self.publisher, &mut self.below);
         let mut namespace = Namespace::new(&mut view, caller, &mut self.hint);
-        let body = answer(&mut namespace, request, node, &in_use)?;
+        let body = answer(&mut namespace, request, node)?;
         view.commit(request.header.unique, &body)?;
         Ok(body)
     }
-
-    fn release(&mut self, node: ObjectId, unique: u64) -> Answer<B::Error> {
-        let left = self.opens.get(&node).map_or(0, |opens| opens - 1);
-        if left == 0 {
-            let mut view = View::new(&mut self.publisher, &mut self.below);
-            let mut namespace = Namespace::new(&mut view, Caller::default(), &mut self.hint);
-            match namespace.release(node) {
-                Ok(()) => view.commit(unique, b"")?,
-                Err(Error::Errno(_)) => {}
-                Err(why) => return Err(why),
-            }
-            self.opens.remove(&node);
-        } else {
-            self.opens.insert(node, left);
-        }
-        Ok(Vec::new())
-    }
 }
 
+/// What is wanted of the kernel, and what is left to it: locks, which it keeps over any death of ours then; the end of set-id bits and
+/// capabilities at a write; the umask; and that a file opened with `O_TRUNC` is truncated, by a SETATTR.
 fn init(request: &Request<'_>) -> Vec<u8> {
     let asked = request.body_as::<InitIn>();
     let offered = asked.map_or(0, |asked| u64::from(asked.flags));
@@ -188,7 +198,6 @@ fn answer<M: Memory, B: Lower>(
     namespace: &mut Namespace<'_, '_, M, B>,
     request: &Request<'_>,
     node: ObjectId,
-    in_use: &dyn Fn(ObjectId) -> bool,
 ) -> Answer<B::Error> {
     let names = request.names();
     let name = names.first.unwrap_or_default();
@@ -207,20 +216,26 @@ fn answer<M: Memory, B: Lower>(
         }
         Opcode::MKNOD => {
             let asked = request.body_as::<MknodIn>().ok_or(SHORT)?;
-            Ok(entry_out(&namespace.make(node, name, asked.mode, asked.rdev)?))
+            let mode = asked.mode & (TYPE | 0o7777);
+            let device = match mode & TYPE {
+                CHARACTERS | BLOCKS => asked.rdev,
+                FILE | FIFO | SOCKET => 0,
+                _ => return Err(Errno::INVAL.into()),
+            };
+            Ok(entry_out(&namespace.make(node, name, mode, device)?))
         }
         Opcode::MKDIR => {
             let asked = request.body_as::<MkdirIn>().ok_or(SHORT)?;
-            let mode = asked.mode & 0o7777 | crate::attributes::DIRECTORY;
+            let mode = asked.mode & 0o7777 | DIRECTORY;
             Ok(entry_out(&namespace.make(node, name, mode, 0)?))
         }
         Opcode::CREATE => {
             let asked = request.body_as::<CreateIn>().ok_or(SHORT)?;
-            let mode = asked.mode & 0o7777 | crate::attributes::FILE;
+            let mode = asked.mode & 0o7777 | FILE;
             Ok(create_out(&namespace.make(node, name, mode, 0)?))
         }
-        Opcode::UNLINK => namespace.unlink(node, name, in_use).map(|()| Vec::new()),
-        Opcode::RMDIR => namespace.rmdir(node, name, in_use).map(|()| Vec::new()),
+        Opcode::UNLINK => namespace.unlink(node, name).map(|()| Vec::new()),
+        Opcode::RMDIR => namespace.rmdir(node, name).map(|()| Vec::new()),
         Opcode::RENAME | Opcode::RENAME2 => {
             let (to, flags) = match request.opcode() {
                 Opcode::RENAME => (request.body_as::<RenameIn>().ok_or(SHORT)?.newdir, 0),
@@ -236,7 +251,7 @@ fn answer<M: Memory, B: Lower>(
                 _ => return Err(Errno::INVAL.into()),
             };
             let new = names.second.ok_or(SHORT)?;
-            namespace.rename((node, name), (ObjectId(to), new), how, in_use)?;
+            namespace.rename((node, name), (ObjectId(to), new), how)?;
             Ok(Vec::new())
         }
         Opcode::LINK => {
@@ -265,7 +280,12 @@ fn answer<M: Memory, B: Lower>(
             Ok(Vec::new())
         }
         Opcode::READDIR | Opcode::READDIRPLUS => list(namespace, request, node),
-        Opcode::STATFS => Ok(statfs_out()),
+        Opcode::SETXATTR | Opcode::GETXATTR | Opcode::LISTXATTR | Opcode::REMOVEXATTR => {
+            extended::answer(namespace, request, node)
+        }
+        Opcode::STATFS => Ok(statfs_out(&namespace.usage()?)),
+        // Nothing is kept of what is open.
+        Opcode::RELEASE | Opcode::RELEASEDIR => Ok(Vec::new()),
         // What was written is published already; how durable it is, is told by the caller.
         Opcode::FLUSH | Opcode::FSYNC | Opcode::FSYNCDIR => Ok(Vec::new()),
         _ => Err(Errno::NOSYS.into()),

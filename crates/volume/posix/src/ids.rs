@@ -1,4 +1,4 @@
-//! Which objects there are: a bitmap, in an object of its own.
+//! Which objects there are: a bitmap, in an object of its own, whose metadata count them.
 
 use crate::error::{Error, Result};
 use crate::own::{FIRST, IDS};
@@ -80,5 +80,32 @@ fn set<M: Memory, B: Lower>(
         return Err(Error::Damaged("the list of objects is wrong"));
     }
     *byte ^= mask;
+    let metadata = view.change(IDS)?;
+    metadata.entries = metadata.entries.saturating_add_signed(if on { 1 } else { -1 });
     Ok(())
+}
+
+/// How many objects there are, the module's own not counted, and how many more there can be.
+///
+/// # Errors
+/// Those of reading.
+pub fn count<M: Memory, B: Lower>(view: &mut View<'_, M, B>) -> Result<(u64, u64), B::Error> {
+    let all = view.metadata(IDS)?.entries;
+    Ok((all.saturating_sub(FIRST), MOST.saturating_sub(all)))
+}
+
+/// All objects but the module's own, found one by one.
+///
+/// # Errors
+/// Those of reading.
+pub fn list<M: Memory, B: Lower>(view: &mut View<'_, M, B>) -> Result<Vec<ObjectId>, B::Error> {
+    let mut found = Vec::new();
+    for page in 0..view.size(IDS)?.div_ceil(PAGE as u64) {
+        for (at, byte) in (0..).zip(*view.page(IDS, page)?) {
+            let numbers = (0..8).filter(|bit| byte & 1 << bit != 0);
+            found.extend(numbers.map(|bit| ObjectId(page * BITS + at * 8 + bit)));
+        }
+    }
+    found.retain(|object| object.0 >= FIRST);
+    Ok(found)
 }

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`view`] | what a request sees and changes: all of it is published in the end, or nothing |
 //! | [`attributes`] | what is kept of a file beside its data |
+//! | [`extended`] | how extended attributes are kept |
 //! | [`ids`] | which objects there are |
 //! | [`directory`] | how names lead to objects |
 //! | [`namespace`] | what requests do |
@@ -22,6 +23,7 @@ pub mod check;
 pub mod directory;
 pub mod dispatch;
 mod error;
+pub mod extended;
 mod format;
 pub mod ids;
 pub mod namespace;

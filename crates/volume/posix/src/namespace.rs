@@ -1,8 +1,10 @@
 //! What requests do. Whether the caller may do it is the kernel's business (`default_permissions`).
 
 mod data;
+mod extended;
 mod names;
 
+pub use extended::Set;
 pub use names::Rename;
 
 use crate::attributes::{DIRECTORY, Kind, LINK, Metadata, TYPE, Time};
@@ -12,7 +14,7 @@ use crate::ids;
 use crate::own::{FIRST, IDS, ORPHANS, ROOT};
 use crate::view::View;
 use belay_memory::Memory;
-use belay_object::{Class, Lower, ObjectId, PAGE};
+use belay_object::{Class, Lower, ObjectId, PAGE, Room};
 use rustix::io::Errno;
 
 /// Who makes a request, and when.
@@ -54,6 +56,19 @@ pub struct Node {
     pub metadata: Metadata,
 }
 
+/// How full a volume is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Its blocks.
+    pub room: Room,
+    /// How many files there are; extended attributes count as one.
+    pub files: u64,
+    /// How many more there can be, if they are empty.
+    pub more: u64,
+}
+
+/// Empty files that a block can hold at most: so many inodes of a store.
+const FILES_A_BLOCK: u64 = 16;
 /// The most names that a file can have.
 const MOST_LINKS: u32 = 1_000_000_000;
 /// The longest file in bytes.
@@ -122,7 +137,29 @@ impl<'n, 'v, M: Memory, B: Lower> Namespace<'n, 'v, M, B> {
             return Err(Errno::STALE.into());
         }
         let metadata = self.view.metadata(object)?;
+        // What has extended attributes in it is no file.
+        if metadata.mode & TYPE == 0 {
+            return Err(Errno::STALE.into());
+        }
         Ok(Node { object, size: self.view.size(object)?, metadata })
+    }
+
+    /// How full the volume is.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn usage(&mut self) -> Result<Usage, B::Error> {
+        let room = self.view.room()?;
+        let (files, more) = ids::count(self.view)?;
+        Ok(Usage { room, files, more: more.min(room.free.saturating_mul(FILES_A_BLOCK)) })
+    }
+
+    /// All objects that there are, for a check.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn objects(&mut self) -> Result<Vec<ObjectId>, B::Error> {
+        ids::list(self.view)
     }
 
     fn directory(&mut self, object: ObjectId) -> Result<Metadata, B::Error> {

@@ -5,7 +5,7 @@ use crate::attributes::Metadata;
 use crate::error::{Error, Result};
 use belay_cache::Publisher;
 use belay_memory::Memory;
-use belay_object::{Class, Lower, ObjectId, Operation, PAGE};
+use belay_object::{Class, Lower, ObjectId, Operation, PAGE, Room};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -157,6 +157,14 @@ impl<'v, M: Memory, B: Lower> View<'v, M, B> {
         }
         let seen = self.seen(object)?;
         seen.pages.get_mut(&page).map(Box::as_mut).ok_or(Error::Damaged("a page is lost"))
+    }
+
+    /// How much room the stores have.
+    ///
+    /// # Errors
+    /// Those of the stores.
+    pub fn room(&mut self) -> Result<Room, B::Error> {
+        self.below.room().map_err(|why| Error::Cache(belay_cache::Error::Lower(why)))
     }
 
     /// Makes an object.

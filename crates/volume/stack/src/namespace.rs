@@ -32,6 +32,9 @@ const ENODEV: i32 = 19;
 /// The largest message: a write, and what is before its data.
 const LARGEST: usize = (1 << 20) + 4096;
 
+/// Bytes that are kept of what was read from the stores.
+const KEPT: usize = 64 << 20;
+
 /// A request that is answered when something is durable.
 struct Synced {
     objects: Vec<u64>,
@@ -53,7 +56,7 @@ pub fn run(place: &Place, name: &str, mount: u64, mountpoint: &Path) -> Result<i
     let shared = memory::open(place)?.context("the cache's memory is gone")?;
     let generation = shared.next_generation();
     let publisher = Publisher::attach::<belay_channel::Error>(shared.clone(), generation);
-    let publisher = publisher.context("cannot use the cache's memory")?;
+    let publisher = publisher.context("cannot use the cache's memory")?.keeping(KEPT);
     let below = RemoteStore::reader(&place.socket(Role::Store), Box::new(pulse));
     let mut module = Module::new(publisher, below);
     if !shared.is_cleared(mount) {

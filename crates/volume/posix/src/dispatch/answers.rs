@@ -1,7 +1,7 @@
 //! Answers, as the kernel reads them.
 
 use crate::attributes::{Kind, Time};
-use crate::namespace::Node;
+use crate::namespace::{Node, Usage};
 use belay_object::PAGE;
 use belay_wire::abi::{Kstatfs, OpenOut, SetattrIn, fattr};
 use belay_wire::{Attr, AttrOut, EntryOut, OutHeader};
@@ -72,8 +72,14 @@ pub(super) fn attr_out(node: &Node) -> Vec<u8> {
 }
 
 /// The body of an answer to STATFS.
-pub(super) fn statfs_out() -> Vec<u8> {
+pub(super) fn statfs_out(usage: &Usage) -> Vec<u8> {
     let mut out = Kstatfs::new_zeroed();
+    out.blocks = usage.room.capacity;
+    // What is free after the next checkpoint only is free: a writer who needs it waits for that.
+    out.bfree = usage.room.free;
+    out.bavail = usage.room.free;
+    out.files = usage.files.saturating_add(usage.more);
+    out.ffree = usage.more;
     out.bsize = PAGE as u32;
     out.frsize = PAGE as u32;
     out.namelen = crate::directory::NAME_MAX as u32;
@@ -86,6 +92,7 @@ pub(super) fn times(asked: &SetattrIn, now: Time) -> (Option<Time>, Option<Time>
         if asked.valid & to_now != 0 {
             Some(now)
         } else {
+            let nanoseconds = nanoseconds.min(999_999_999);
             (asked.valid & set != 0).then_some(Time { seconds: seconds as i64, nanoseconds })
         }
     };

@@ -43,7 +43,8 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         Ok(out)
     }
 
-    /// Writes to a file, at `offset`, or at its end.
+    /// Writes to a file, at `offset`, or at its end. Whoever writes to a program must not do so with its rights: the kernel, which knows
+    /// who may, takes the bits for that away before.
     ///
     /// # Errors
     /// `EFBIG`, `EISDIR`, `EINVAL`; those of reading.
@@ -79,13 +80,6 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         let now = self.caller.now;
         let metadata = self.view.change(object)?;
         (metadata.modified, metadata.changed) = (now, now);
-        // Whoever writes to a program must not do so with its rights.
-        if metadata.mode & 0o111 != 0 {
-            metadata.mode &= !0o4000;
-            if metadata.mode & 0o010 != 0 {
-                metadata.mode &= !0o2000;
-            }
-        }
         Ok(())
     }
 

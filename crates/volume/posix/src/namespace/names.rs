@@ -48,34 +48,24 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         Ok(())
     }
 
-    /// Takes a name from what is no directory. `in_use`: somebody has the file open, so that it stays until [`Namespace::release`].
+    /// Takes a name from what is no directory. If it was the last one, the file stays until [`Namespace::forget`].
     ///
     /// # Errors
     /// `EISDIR`, and those of a lookup.
-    pub fn unlink(
-        &mut self,
-        parent: ObjectId,
-        name: &[u8],
-        in_use: impl Fn(ObjectId) -> bool,
-    ) -> Result<(), B::Error> {
+    pub fn unlink(&mut self, parent: ObjectId, name: &[u8]) -> Result<(), B::Error> {
         self.directory(parent)?;
         let entry = self.entry(parent, name)?;
         if is_directory(&entry) {
             return Err(Errno::ISDIR.into());
         }
-        self.unname(parent, &entry, &in_use)
+        self.unname(parent, &entry)
     }
 
-    /// Removes an empty directory.
+    /// Removes an empty directory, which stays without a name until [`Namespace::forget`].
     ///
     /// # Errors
     /// `ENOTDIR`, `ENOTEMPTY`, and those of a lookup.
-    pub fn rmdir(
-        &mut self,
-        parent: ObjectId,
-        name: &[u8],
-        in_use: impl Fn(ObjectId) -> bool,
-    ) -> Result<(), B::Error> {
+    pub fn rmdir(&mut self, parent: ObjectId, name: &[u8]) -> Result<(), B::Error> {
         self.directory(parent)?;
         let entry = self.entry(parent, name)?;
         if !is_directory(&entry) {
@@ -84,25 +74,16 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         if self.directory(entry.object)?.entries > 0 {
             return Err(Errno::NOTEMPTY.into());
         }
-        self.unname(parent, &entry, &in_use)
+        self.unname(parent, &entry)
     }
 
-    fn unname(
-        &mut self,
-        parent: ObjectId,
-        entry: &Entry,
-        in_use: &dyn Fn(ObjectId) -> bool,
-    ) -> Result<(), B::Error> {
+    fn unname(&mut self, parent: ObjectId, entry: &Entry) -> Result<(), B::Error> {
         self.remove_name(parent, entry)?;
-        self.lose(entry.object, in_use)
+        self.lose(entry.object)
     }
 
     /// A file has one name less.
-    fn lose(
-        &mut self,
-        object: ObjectId,
-        in_use: &dyn Fn(ObjectId) -> bool,
-    ) -> Result<(), B::Error> {
+    fn lose(&mut self, object: ObjectId) -> Result<(), B::Error> {
         let now = self.caller.now;
         let metadata = self.view.change(object)?;
         metadata.changed = now;
@@ -113,38 +94,31 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         if metadata.links > 0 {
             return Ok(());
         }
-        match in_use(object) {
-            // It is found there when nobody can say any more that it was in use.
-            true => directory::insert(self.view, ORPHANS, &object.0.to_le_bytes(), object, 0),
-            false => self.remove_object(object),
-        }
+        directory::insert(self.view, ORPHANS, &object.0.to_le_bytes(), object, 0)
     }
 
     fn remove_object(&mut self, object: ObjectId) -> Result<(), B::Error> {
-        let extended = self.view.metadata(object)?.extended;
-        if extended.0 != 0 {
-            self.view.remove(extended);
-            ids::give_back(self.view, extended)?;
-        }
+        self.drop_extended(object)?;
         self.view.remove(object);
         ids::give_back(self.view, object)
     }
 
-    /// Nobody uses a file any more: it goes if it has no name.
+    /// Nobody knows a file any more: it goes if it has no name. Gives whether it went.
     ///
     /// # Errors
-    /// Those of reading.
-    pub fn release(&mut self, object: ObjectId) -> Result<(), B::Error> {
+    /// `ESTALE` if there is none; those of reading.
+    pub fn forget(&mut self, object: ObjectId) -> Result<bool, B::Error> {
         if self.node(object)?.metadata.links > 0 {
-            return Ok(());
+            return Ok(false);
         }
         let name = object.0.to_le_bytes();
-        let Some(entry) = directory::find(self.view, ORPHANS, &name)? else { return Ok(()) };
+        let Some(entry) = directory::find(self.view, ORPHANS, &name)? else { return Ok(false) };
         directory::remove(self.view, ORPHANS, entry.key)?;
-        self.remove_object(object)
+        self.remove_object(object)?;
+        Ok(true)
     }
 
-    /// Files that were removed while they were in use.
+    /// Files without names that are not forgotten.
     ///
     /// # Errors
     /// Those of reading.
@@ -162,7 +136,6 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         (from, name): (ObjectId, &[u8]),
         (to, new_name): (ObjectId, &[u8]),
         how: Rename,
-        in_use: impl Fn(ObjectId) -> bool,
     ) -> Result<(), B::Error> {
         self.directory(from)?;
         let target = self.directory(to)?;
@@ -218,7 +191,7 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
                 self.remove_name(from, &entry)?;
                 directory::replace(self.view, to, there.key, entry.object, kind)?;
                 self.touch(to, 0)?;
-                self.lose(there.object, &in_use)?;
+                self.lose(there.object)?;
             }
         }
         self.moved(&entry, to)
