@@ -48,6 +48,7 @@ impl Rules {
             links_are_one: kind.shares_hard_links(),
             xattrs: kind.entry().is_none_or(|daemon| !daemon.no_xattrs),
             special_modes: special_modes && kind.knows_special_modes(),
+            finds_holes: special_modes && kind.knows_special_modes() && kind != Kind::Volume,
             purges: kind.entry().is_none_or(|daemon| !daemon.loses_entries),
             write_only: true,
             beyond_ends: kind.allocates_beyond_ends(),

@@ -106,7 +106,7 @@ fn serve(
         let message = buffer.get(..length).unwrap_or_default();
         let reply = loop {
             match module.handle(message, now()) {
-                Outcome::Reply(reply) => break Some(reply),
+                Outcome::Reply(reply) | Outcome::Fault(reply, _) => break Some(reply),
                 Outcome::Nothing => break None,
                 Outcome::Full => {
                     cleaner.checkpoint(module.below())?;

@@ -32,6 +32,8 @@ use zerocopy::{FromZeros, IntoBytes};
 pub enum Outcome {
     /// This is the answer.
     Reply(Vec<u8>),
+    /// It failed, through no fault of who asked: this is the answer, and this is why.
+    Fault(Vec<u8>, String),
     /// There is no answer to it.
     Nothing,
     /// It is to be handled again when there is room in the cache: after a checkpoint.
@@ -123,7 +125,10 @@ impl<M: Memory, B: Lower> Module<M, B> {
             Ok(body) => Outcome::Reply(message(unique, 0, &body)),
             Err(Error::Cache(belay_cache::Error::Full)) => Outcome::Full,
             Err(Error::Errno(errno)) => Outcome::Reply(message(unique, errno.raw_os_error(), &[])),
-            Err(_) => Outcome::Reply(message(unique, Errno::IO.raw_os_error(), &[])),
+            Err(why) => {
+                let answer = message(unique, Errno::IO.raw_os_error(), &[]);
+                Outcome::Fault(answer, format!("{}: {why}", request.describe()))
+            }
         }
     }
 

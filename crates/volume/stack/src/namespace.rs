@@ -136,6 +136,10 @@ impl Serving {
         loop {
             match self.module.handle(message, now()) {
                 Outcome::Reply(reply) => return Some(reply),
+                Outcome::Fault(reply, why) => {
+                    tracing::error!("I/O error: {why}");
+                    return Some(reply);
+                }
                 Outcome::Nothing => return None,
                 Outcome::Full => {
                     match self.cache.ask_until_answered(&CacheAsk::Checkpoint) {

@@ -99,7 +99,7 @@ impl Context<'_> {
             Whence::Hole,
         ];
         // Where data and holes begin depends on how the store below was written to.
-        let kinds = if self.scope.special_modes { &kinds[..] } else { &kinds[..4] };
+        let kinds = if self.scope.finds_holes { &kinds[..] } else { &kinds[..4] };
         let from = *kinds.choose(self.rng)?;
         let off = i64::try_from(self.offset()).unwrap_or(0);
         // Not far beyond the end, so that files stay small.
@@ -114,6 +114,7 @@ impl Context<'_> {
     pub(super) fn fallocate(&mut self) -> Option<Op> {
         let slot = self.slot(|h| h.write)?;
         let modes: &[u32] = match (self.scope.special_modes, self.scope.beyond_ends) {
+            (true, _) if !self.scope.finds_holes => &[0, 0, 1, 3],
             (true, true) => &[0, 0, 1, 3, 0x10],
             (true, false) => &[0, 0, 3, 0x10],
             (false, _) => &[0],

@@ -33,9 +33,10 @@ pub struct Scope {
     /// All hard links of a file are one inode to the kernel. If not, further links get no data through them: the page
     /// caches of two such links know nothing of each other.
     pub links_are_one: bool,
-    /// `renameat2` flags and `fallocate` modes, which not all daemons know and a plain directory does, and seeks to
-    /// data and holes.
+    /// `renameat2` flags and `fallocate` modes, which not all daemons know and a plain directory does.
     pub special_modes: bool,
+    /// Seeks to data and holes, and ranges that are made zeros: what two stores need not have in common.
+    pub finds_holes: bool,
     /// Extended attributes.
     pub xattrs: bool,
     /// Removal of what a directory has while it is listed.
@@ -166,6 +167,7 @@ mod tests {
     pub(super) const ALL: Scope = Scope {
         links_are_one: true,
         special_modes: true,
+        finds_holes: true,
         xattrs: true,
         purges: true,
         write_only: true,
@@ -269,7 +271,7 @@ mod tests {
 
     #[test]
     fn the_scope_is_kept() {
-        let scope = Scope { links_are_one: false, special_modes: false, ..ALL };
+        let scope = Scope { links_are_one: false, special_modes: false, finds_holes: false, ..ALL };
         for op in ops(&rounds(3, 60, scope)) {
             match op {
                 Op::Rename { how, .. } => assert_eq!(*how, crate::ops::RenameHow::Plain),
