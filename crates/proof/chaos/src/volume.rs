@@ -12,20 +12,32 @@ use std::time::{Duration, Instant};
 /// How long belay may take to say which processes there are.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The processes that live, by what a status says: of keeper and supervisor at most one, as the mount ends with both.
-fn victims(status: &Value, rng: &mut impl Rng) -> Vec<u32> {
+/// How long keeper and supervisor are let be after one of them was killed: the mount ends with both, and who has just been started in the
+/// place of one has not taken over yet.
+const TRUCE: Duration = Duration::from_secs(2);
+
+/// The processes that live, by what a status says. `own`: keeper or supervisor may be among them.
+fn victims(status: &Value, own: bool, rng: &mut impl Rng) -> Vec<u32> {
     let mut found: Vec<u64> = Vec::new();
     found.extend(status.pointer("/daemon/pid").and_then(Value::as_u64));
     let companions = status["companions"].as_array().map(Vec::as_slice).unwrap_or_default();
     found.extend(companions.iter().filter_map(|one| one["pid"].as_u64()));
-    let own = ["/supervisor/pid", "/keeper/pid"];
-    found.extend(own.choose(rng).and_then(|path| status.pointer(path)).and_then(Value::as_u64));
+    if own {
+        found.extend(belays(status).choose(rng));
+    }
     found.into_iter().filter_map(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 1).collect()
+}
+
+/// Keeper and supervisor.
+fn belays(status: &Value) -> Vec<u64> {
+    let paths = ["/supervisor/pid", "/keeper/pid"];
+    paths.iter().filter_map(|path| status.pointer(path)?.as_u64()).collect()
 }
 
 /// Kills until it is to stop, or has killed enough.
 pub fn hunt(fixture: &Fixture, plan: &Plan, toll: &Toll) -> Result<()> {
     let mut rng = ChaCha12Rng::seed_from_u64(plan.seed ^ 0x766f_6c75);
+    let mut truce = Instant::now();
     while plan.limit.is_none_or(|limit| toll.kills() < limit) {
         if toll.stop.wait(pause(plan.every, &mut rng)) || toll.stop.asked() {
             return Ok(());
@@ -39,7 +51,7 @@ pub fn hunt(fixture: &Fixture, plan: &Plan, toll: &Toll) -> Result<()> {
                 Err(_) => {}
             }
         };
-        let mut victims = victims(&status, &mut rng);
+        let mut victims = victims(&status, truce <= Instant::now(), &mut rng);
         victims.shuffle(&mut rng);
         // One in four times several at once, all of them included.
         let most = if rng.random_bool(0.25) { victims.len() } else { 1 };
@@ -51,6 +63,10 @@ pub fn hunt(fixture: &Fixture, plan: &Plan, toll: &Toll) -> Result<()> {
             aim(progress, Duration::from_micros(rng.random_range(0..300)));
         }
         // Who has ended since needs no killing.
+        let own = belays(&status);
+        if victims.iter().take(count).any(|pid| own.contains(&u64::from(*pid))) {
+            truce = Instant::now() + TRUCE;
+        }
         let killed = victims.iter().take(count).filter(|pid| process::kill(**pid, signal).is_ok());
         toll.count(killed.count() as u64);
     }
