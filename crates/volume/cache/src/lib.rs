@@ -9,6 +9,7 @@
 //! | [`index`] | what all transactions since the last checkpoint come to: one process's own view of the log |
 //! | [`publisher`] | how a namespace module makes a transaction, and reads what it and others have published |
 //! | [`intent`] | how what somebody was told is durable survives a power failure before the next checkpoint |
+//! | [`appended`] | what is in the intent log |
 //! | [`cleaner`] | how what was published reaches the stores, in checkpoints, and leaves the memory |
 //!
 //! The rules:
@@ -23,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod appended;
 pub mod cleaner;
 mod error;
 pub mod frames;
