@@ -2,6 +2,7 @@
 
 mod run;
 pub mod state_dir;
+pub mod volume;
 
 pub use run::Run;
 
@@ -120,6 +121,16 @@ pub enum Command {
         after_help = "Example: belay repair /srv/disk.img"
     )]
     Repair(Repair),
+    /// Make, list, check and look into volumes: file systems of belay's own.
+    #[command(
+        long_about = "Make, list, check and look into volumes: file systems of belay's own.\n\n\
+        A volume consists of stores, which are image files or block devices. It has a name, under which a file in \
+        /etc/belay/volumes (for root) or ~/.config/belay/volumes ($XDG_CONFIG_HOME is respected) says where its stores are. A \
+        user's own names come before root's. $BELAY_VOLUMES_DIR is looked into instead of both.\n\n\
+        docs/volumes.md tells more.",
+        after_help = "Example:\n  belay volume create scratch --store ~/scratch.img:8G\n  belay volume check scratch"
+    )]
+    Volume(volume::Volume),
     /// Tell what this machine, user and daemon allow, and how to get what is missing.
     Doctor(Doctor),
     /// Print shell completions.
