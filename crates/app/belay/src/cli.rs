@@ -3,12 +3,11 @@
 mod processes;
 mod run;
 pub mod state_dir;
-mod volume;
+pub mod volume;
 mod volume_mount;
 
 pub use processes::{CacheProcess, NamespaceProcess, StoreProcess};
 pub use run::Run;
-pub use volume::Volume;
 pub use volume_mount::VolumeMount;
 
 use belay_supervisor::process::{parse_signal, signal_name};
@@ -126,9 +125,16 @@ pub enum Command {
         after_help = "Example: belay repair /srv/disk.img"
     )]
     Repair(Repair),
-    /// Volumes: a file system of belay's own, every process of which may crash.
-    #[command(subcommand)]
-    Volume(Volume),
+    /// Volumes: file systems of belay's own, every process of which may crash.
+    #[command(
+        long_about = "Volumes: file systems of belay's own, every process of which may crash.\n\n\
+        A volume consists of stores, which are image files or block devices. It has a name, under which a file in \
+        /etc/belay/volumes (for root) or ~/.config/belay/volumes ($XDG_CONFIG_HOME is respected) says where its stores are. A \
+        user's own names come before root's. $BELAY_VOLUMES_DIR is looked into instead of both.\n\n\
+        docs/volumes.md tells more.",
+        after_help = "Example:\n  belay volume create scratch --store ~/scratch.img:8G\n  belay volume mount scratch /mnt/scratch\n  belay volume umount /mnt/scratch"
+    )]
+    Volume(volume::Volume),
     /// Tell what this machine, user and daemon allow, and how to get what is missing.
     Doctor(Doctor),
     /// Print shell completions.
@@ -206,7 +212,7 @@ impl Command {
     pub fn verbose(&self) -> u8 {
         match self {
             Self::Run(run) => run.verbose,
-            Self::Volume(Volume::Mount(mount)) => mount.verbose,
+            Self::Volume(volume) => volume.command.verbose(),
             Self::Supervise(hidden) | Self::Keep(hidden) => hidden.verbose,
             Self::VolumeStore(process) => process.verbose,
             Self::VolumeCache(process) => process.verbose,

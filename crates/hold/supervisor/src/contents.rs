@@ -61,6 +61,8 @@ const MAGIC: [Magic; 33] = [
     (0x10040, b"_BHRfS_M", FileSystem("btrfs")),
     (0x8001, b"BEA01", FileSystem("UDF")),
 ];
+/// All magic numbers are before this.
+pub const START: usize = 0x11000;
 /// Two bytes are soon found by accident; these stand in files of whole sectors.
 const SECTOR: u64 = 512;
 
@@ -79,6 +81,16 @@ pub fn of(path: &Path) -> io::Result<Contents> {
         Ok(Other) | Err(_) if device => Ok(FileSystem("a block device")),
         found => found,
     }
+}
+
+/// What a file or device begins with; `start` has its first bytes, at least [`START`] of them if it is that long.
+#[must_use]
+pub fn of_start(start: &[u8]) -> Contents {
+    let is_there = |(at, magic, _): &&Magic| {
+        let rest = usize::try_from(*at).ok().and_then(|at| start.get(at..));
+        rest.is_some_and(|rest| rest.starts_with(magic))
+    };
+    MAGIC.iter().find(is_there).map_or(Other, |(_, _, contents)| *contents)
 }
 
 fn look(path: &Path, odd: bool) -> io::Result<Contents> {
@@ -100,6 +112,17 @@ fn look(path: &Path, odd: bool) -> io::Result<Contents> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_start_is_enough() {
+        for (at, magic, contents) in MAGIC {
+            let mut start = vec![0; START];
+            start[usize::try_from(at).unwrap()..][..magic.len()].copy_from_slice(magic);
+            assert_eq!(of_start(&start), contents);
+        }
+        assert_eq!(of_start(&[0; START]), Other);
+        assert_eq!(of_start(b"hsq"), Other);
+    }
 
     #[test]
     fn file_systems_are_told_from_archives_and_databases() {

@@ -4,6 +4,7 @@
 //! all data of this one that are not in a checkpoint. So after a power failure there are all operations on names up to some point, and
 //! each file that was synced before that has the data that it had then, or what was done to it later.
 
+use crate::appended::{Part, append, parts};
 use crate::cleaner::Cleaner;
 use crate::error::Error;
 use crate::frames::Version;
@@ -12,11 +13,6 @@ use crate::log::Slot;
 use belay_memory::Memory;
 use belay_object::{Class, Lower, ObjectId, Operation, PAGE, Transaction};
 use std::collections::BTreeMap;
-
-/// Bytes before each transaction of an append: its number, and its length.
-const HEAD: usize = 16;
-/// In such a number: these are data, as they were when this transaction was the last one.
-const DATA: u64 = 1 << 63;
 
 impl<M: Memory> Cleaner<M> {
     /// Makes durable what was published of these objects, and all that was done to names before. False if the intent log has no room: then
@@ -37,7 +33,7 @@ impl<M: Memory> Cleaner<M> {
         let mut classes = BTreeMap::new();
         for number in from..to {
             let transaction = self.without_data(below, &index, number, &mut classes)?;
-            append(&mut bytes, number, &transaction);
+            append(&mut bytes, &Part { number, is_data: false, bytes: transaction.bytes() });
         }
         let mut data = Transaction::new();
         for object in objects {
@@ -45,7 +41,8 @@ impl<M: Memory> Cleaner<M> {
         }
         if !data.is_empty() {
             // It is of the last of these, so that a checkpoint which has that has it.
-            append(&mut bytes, to.saturating_sub(1) | DATA, &data);
+            let number = to.saturating_sub(1);
+            append(&mut bytes, &Part { number, is_data: true, bytes: data.bytes() });
         }
         if bytes.is_empty() {
             return Ok(true);
@@ -149,10 +146,23 @@ fn class_of<B: Lower>(
     Ok(found.map_or(Class::Data, |found| found.class))
 }
 
-fn append(bytes: &mut Vec<u8>, number: u64, transaction: &Transaction) {
-    bytes.extend_from_slice(&number.to_le_bytes());
-    bytes.extend_from_slice(&(transaction.bytes().len() as u64).to_le_bytes());
-    bytes.extend_from_slice(transaction.bytes());
+/// Bytes of the intent log that [`replay`] has to do again.
+///
+/// # Errors
+/// [`Error::Damaged`]; those of the layer below.
+pub fn waiting<B: Lower>(below: &mut B) -> Result<u64, Error<B::Error>> {
+    let upto = below.upto().map_err(Error::Lower)?;
+    let (mut next, mut bytes) = (upto, 0);
+    for intent in below.intents().map_err(Error::Lower)? {
+        for part in parts(&intent) {
+            let part = part.map_err(|why| Error::Damaged(why.why()))?;
+            if !part.is_done(upto, next) {
+                next = next.max(part.number.saturating_add(1));
+                bytes += part.bytes.len() as u64;
+            }
+        }
+    }
+    Ok(bytes)
 }
 
 /// Does again what the intent log has and the last checkpoint has not, and takes a checkpoint of it; gives the number of the transaction
@@ -164,24 +174,14 @@ pub fn replay<B: Lower>(below: &mut B) -> Result<u64, Error<B::Error>> {
     let upto = below.upto().map_err(Error::Lower)?;
     let mut next = upto;
     for intent in below.intents().map_err(Error::Lower)? {
-        let mut rest = intent.as_slice();
-        while let Some((head, behind)) = rest.split_first_chunk::<HEAD>() {
-            let (number, length) = head.split_at(HEAD / 2);
-            let read =
-                |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-            let (number, length) = (read(number), read(length) as usize);
-            let bytes = behind.get(..length).ok_or(Error::Damaged("an intent is cut off"))?;
-            rest = behind.get(length..).unwrap_or_default();
+        for part in parts(&intent) {
+            let part = part.map_err(|why| Error::Damaged(why.why()))?;
             // A transaction can be in the log twice, if who appended it died before that was noted.
-            let is_done = match number & DATA {
-                0 => number < next,
-                _ => number & !DATA < upto,
-            };
-            if is_done {
+            if part.is_done(upto, next) {
                 continue;
             }
-            next = next.max((number & !DATA).saturating_add(1));
-            let transaction = Transaction::decode(bytes.to_vec());
+            next = next.max(part.number.saturating_add(1));
+            let transaction = Transaction::decode(part.bytes.to_vec());
             let transaction = transaction.map_err(|why| Error::Damaged(why.why()))?;
             for operation in transaction.operations().flatten() {
                 below.apply(&operation).map_err(Error::Lower)?;

@@ -12,6 +12,7 @@
 //! | [`intent`] | how what somebody was told is durable survives a power failure before the next checkpoint |
 //! | [`answers`] | how a request gets its answer whose transaction has left the log |
 //! | [`mount`] | which mount the memory serves |
+//! | [`appended`] | what is in the intent log |
 //! | [`cleaner`] | how what was published reaches the stores, in checkpoints, and leaves the memory |
 //!
 //! The rules:
@@ -27,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answers;
+pub mod appended;
 pub mod clean;
 pub mod cleaner;
 mod error;

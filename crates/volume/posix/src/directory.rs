@@ -97,6 +97,23 @@ pub(crate) fn decode<L>(page: &Page) -> Result<Node, L> {
     }
 }
 
+/// A page of a directory, for whoever shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decoded {
+    /// Names.
+    Names(Vec<Entry>),
+    /// Other pages, each with the least key of what is below it.
+    Pages(Vec<(u64, u64)>),
+}
+
+/// Takes a page of a directory apart; `None` if it makes no sense.
+pub fn page(page: &Page) -> Option<Decoded> {
+    match decode::<std::convert::Infallible>(page).ok()? {
+        Node::Leaf(entries) => Some(Decoded::Names(entries)),
+        Node::Inner(below) => Some(Decoded::Pages(below)),
+    }
+}
+
 fn size_of(entries: &[Entry]) -> usize {
     HEAD + entries.iter().map(|entry| FIXED + entry.name.len()).sum::<usize>()
 }

@@ -70,11 +70,11 @@ impl Registry {
         std::iter::once(&self.own).chain(&self.others)
     }
 
-    /// The definition of a volume: this user's own, or else root's.
+    /// The definition of a volume, and where that is: this user's own, or else root's.
     ///
     /// # Errors
     /// [`Error::NoVolume`]; those of reading it.
-    pub fn find(&self, name: &VolumeName) -> Result<Definition> {
+    pub fn find(&self, name: &VolumeName) -> Result<(Definition, PathBuf)> {
         let mut hidden = None;
         for folder in self.folders() {
             let opened = match folder::open(folder) {
@@ -90,7 +90,7 @@ impl Registry {
             let Some(opened) = opened else { continue };
             let path = path_in(folder, name);
             if let Some(text) = folder::read(&opened, &file_name(name), &path)? {
-                return parse(&text, &path);
+                return Ok((parse(&text, &path)?, path));
             }
         }
         Err(match hidden {

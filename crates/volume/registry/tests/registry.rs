@@ -27,7 +27,7 @@ fn what_is_added_is_found_until_it_is_removed() {
     assert!(registry.list().unwrap().is_empty());
     let path = registry.add(&name("a"), &definition()).unwrap();
     assert_eq!((mode(&path), mode(&folder)), (0o600, 0o700));
-    assert_eq!(registry.find(&name("a")).unwrap(), definition());
+    assert_eq!(registry.find(&name("a")).unwrap(), (definition(), path.clone()));
     assert!(matches!(registry.add(&name("a"), &definition()), Err(Error::Exists { .. })));
     assert!(matches!(registry.check_new(&name("a")), Err(Error::Exists { .. })));
     assert!(registry.check_new(&name("b")).is_ok());

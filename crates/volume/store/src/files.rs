@@ -320,6 +320,17 @@ impl<D: Disk> Store<D> {
         let found = self.leaves(tree_of(at, &inode), from, most)?;
         Ok(found.into_iter().map(|(number, _)| number).collect())
     }
+
+    /// The first blocks of a file that hold something, at most `most` of them, each with what points to it.
+    ///
+    /// # Errors
+    /// [`Error::NoFile`]; those of the disk.
+    pub fn places(&mut self, file: FileId, most: usize) -> Result<Vec<(u64, Pointer)>> {
+        let (at, inode) = self.inode(file)?;
+        let found = self.leaves(tree_of(at, &inode), 0, most)?;
+        let pointer = |(number, (key, slot))| Ok((number, self.nodes.pointer(key, slot)?));
+        found.into_iter().map(pointer).collect()
+    }
 }
 
 pub(crate) fn class_of(inode: &Inode) -> Class {

@@ -47,11 +47,19 @@ pub fn run(word: Option<&Path>, dir: Option<&Path>) -> Result<i32> {
 fn commands() -> Vec<(String, Command)> {
     let mut belay = Cli::command().disable_help_subcommand(true);
     belay.build();
-    let named = |command: &Command| {
-        (command.get_display_name().unwrap_or(command.get_name()).to_owned(), command.clone())
-    };
-    let shown = belay.get_subcommands().filter(|command| !command.is_hide_set());
-    std::iter::once(&belay).chain(shown).map(named).collect()
+    let mut all = Vec::new();
+    add(&belay, &mut all);
+    all
+}
+
+/// A command, and those below it.
+fn add(command: &Command, all: &mut Vec<(String, Command)>) {
+    let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    all.push((name, command.clone()));
+    let below = command.get_subcommands();
+    for one in below.filter(|one| !one.is_hide_set() && one.get_name() != "help") {
+        add(one, all);
+    }
 }
 
 fn write_all(all: &[(String, Command)], dir: &Path) -> Result<()> {
@@ -99,7 +107,7 @@ mod tests {
     fn the_help_of_all_commands_is_as_it_was_read() {
         let mut all = String::new();
         for (name, command) in commands() {
-            let command_line = name.replacen('-', " ", 1);
+            let command_line = command.get_bin_name().unwrap_or(&name).to_owned();
             let help = command.term_width(100).render_long_help();
             all += &format!("$ {command_line} --help\n{help}\n");
         }

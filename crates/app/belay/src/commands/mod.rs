@@ -31,7 +31,7 @@ pub fn run(command: Command) -> Result<i32> {
         Command::Replay(options) => crate::replay::run(&options),
         Command::Qualify(options) => qualify::run(&options),
         Command::Repair(options) => repair::run(&options),
-        Command::Volume(command) => volume::run(&command),
+        Command::Volume(options) => volume::run(&options.command),
         Command::Doctor(options) => crate::doctor::run(&options),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { command, dir } => manual::run(command.as_deref(), dir.as_deref()),

@@ -1,18 +1,28 @@
-//! `belay volume`: each command a module.
+//! `belay volume`: file systems of belay's own.
 
+mod check;
 mod create;
+mod dump;
+mod forget;
+mod list;
 mod mount;
+mod open;
+mod signature;
 
 use super::{status, stop};
-use crate::cli::Volume;
+use crate::cli::volume::Command;
 use anyhow::Result;
 
-/// Runs one of them.
-pub fn run(command: &Volume) -> Result<i32> {
+/// Runs it.
+pub fn run(command: &Command) -> Result<i32> {
     match command {
-        Volume::Create { name, store } => create::run(name, store),
-        Volume::Mount(options) => mount::run(options),
-        Volume::Umount(options) => stop::run(options),
-        Volume::Status(options) => status::run(options),
+        Command::Create(options) => create::run(options),
+        Command::Mount(options) => mount::run(options),
+        Command::Umount(options) => stop::run(options),
+        Command::Status(options) => status::run(options),
+        Command::List(options) => list::run(options),
+        Command::Check(options) => check::run(options),
+        Command::Dump(options) => dump::run(options),
+        Command::Forget(options) => forget::run(options),
     }
 }

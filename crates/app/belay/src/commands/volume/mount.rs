@@ -28,7 +28,7 @@ struct Held {
 /// Runs it.
 pub fn run(options: &VolumeMount) -> Result<i32> {
     let name = &options.name;
-    let definition = Registry::of_user()?.find(name)?;
+    let (definition, _) = Registry::of_user()?.find(name)?;
     ensure!(
         options.memory >= LEAST_MEMORY,
         "the cache of volume {name} cannot have {} bytes of memory: give it {} MiB or more",

@@ -1,0 +1,97 @@
+//! The stores of a volume, opened to be looked at: nothing is written to them, and nobody else has them meanwhile.
+
+use anyhow::{Context, Result, anyhow, bail};
+use belay_disk::{Disk, FileDisk, OpenError, Overlay};
+use belay_logical::Logical;
+use belay_registry::{Definition, Registry, Store, Uuid, VolumeName};
+use belay_store::root;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+/// Fewer blocks are no store.
+const SMALLEST: u64 = 256;
+
+/// A disk of a volume that is looked at.
+pub type Looked = Overlay<FileDisk>;
+
+/// A volume by its name.
+#[derive(Debug)]
+pub struct Named {
+    /// What it is called.
+    pub name: VolumeName,
+    /// Which stores it has.
+    pub definition: Definition,
+    /// Where that is written down.
+    path: PathBuf,
+}
+
+impl Named {
+    /// The volume with that name.
+    pub fn find(name: &VolumeName) -> Result<Self> {
+        let (definition, path) = Registry::of_user()?.find(name)?;
+        Ok(Self { name: name.clone(), definition, path })
+    }
+
+    /// Opens a disk of it, whatever is on that.
+    pub fn disk(&self, store: &Store) -> Result<Looked> {
+        let opened = FileDisk::open_read_only(&store.path).map_err(|why| match why {
+            OpenError::System { why, .. } if why.kind() == ErrorKind::NotFound => anyhow!(
+                "{} of the volume {} is missing; bring it back, or write into {} where it is now",
+                store.path.display(),
+                self.name,
+                self.path.display()
+            ),
+            why @ OpenError::InUse(_) => {
+                anyhow!("{why}; unmount the volume {} before", self.name)
+            }
+            why => anyhow!(why),
+        })?;
+        Ok(Overlay::new(opened))
+    }
+
+    /// Opens all stores, each of which must belong to the volume.
+    pub fn open(&self) -> Result<Logical<Looked>> {
+        let mut disks = Vec::new();
+        for store in &self.definition.stores {
+            let disk = self.disk(store)?;
+            self.belongs(store, &disk)?;
+            disks.push(disk);
+        }
+        Logical::open(disks).with_context(|| format!("the volume {} cannot be opened", self.name))
+    }
+
+    /// Whether what is on a disk is a store of this volume.
+    fn belongs(&self, store: &Store, disk: &Looked) -> Result<()> {
+        let path = store.path.display();
+        if disk.blocks() < SMALLEST {
+            bail!("{path} is too small: there is no store of a belay volume on it");
+        }
+        let found = root::checkpoints(disk).map_err(|why| anyhow!("{path}: {why}"))?;
+        let Some(found) = found.first() else { bail!("{path}: it has no checkpoint") };
+        let (volume, own) = (found.identity.volume, found.identity.store);
+        let Definition { id, stores } = &self.definition;
+        if volume != *id.as_bytes() {
+            let other = Uuid::from_bytes(volume);
+            bail!(
+                "{path} is a store of another volume ({other}), and not of {} ({id}); write into {} where the right one is",
+                self.name,
+                self.path.display()
+            );
+        }
+        if !stores.iter().any(|one| one.id.as_bytes() == &own) {
+            let own = Uuid::from_bytes(own);
+            bail!(
+                "{path} is store {own} of the volume {}, which {} does not name",
+                self.name,
+                self.path.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// The path of a store, by its place among the members of the volume.
+    pub fn store_path(&self, number: usize) -> String {
+        let store = self.definition.stores.get(number);
+        store.map_or_else(|| format!("store {number}"), |store| store.path.display().to_string())
+    }
+}
