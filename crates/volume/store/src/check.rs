@@ -202,7 +202,7 @@ impl<D: Disk> Checker<'_, D> {
     /// What is in use is marked as such, and nothing else; and it was counted rightly.
     fn space(&mut self) -> Result<()> {
         let geometry = self.store.geometry;
-        let mut all = 0;
+        let (mut all, mut pairs) = (0, 0);
         for group in 0..geometry.groups() {
             let (start, end) = geometry.range_of(group);
             let mut free = 0;
@@ -217,6 +217,11 @@ impl<D: Disk> Checker<'_, D> {
                     self.report.add(None, format!("block {block} of the disk is marked as {what}"));
                 }
                 free += u64::from(!marked);
+                let partner = geometry.partner(block);
+                if !marked && partner >= block && !geometry.is_reserved(partner) {
+                    let other = self.store.is_marked(partner);
+                    pairs += u64::from(self.note(None, other)? == Some(false));
+                }
             }
             all += free;
             let counted = self.counted(group)?;
@@ -227,6 +232,9 @@ impl<D: Disk> Checker<'_, D> {
         }
         if self.store.free_blocks()? != all {
             self.report.add(None, "the root counts the free blocks wrong");
+        }
+        if self.store.root()?.free_pairs.get() != pairs {
+            self.report.add(None, "the root counts the free pairs wrong");
         }
         Ok(())
     }
