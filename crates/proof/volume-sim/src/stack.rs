@@ -152,10 +152,12 @@ impl Stack {
         let disks: Vec<SimDisk> = (0..stores).map(|_| SimDisk::with(6000, &power)).collect();
         let named = disks.iter().zip(0..).map(|(disk, number): (_, u8)| ([number + 1; 16], disk));
         let made = Logical::format([9; 16], named.collect(), Parameters::default().small());
-        let epoch = made.map_err(|why| why.to_string())?.epoch() - 1;
+        let made = made.map_err(|why| why.to_string())?;
+        let (epoch, room) = (made.epoch() - 1, made.room().map_err(|why| why.to_string())?);
+        drop(made);
         let layout = Layout::new(capacity);
         let memory = SimMemory::new(layout.words);
-        Shared::new(memory.another(), layout).initialize(epoch, 0);
+        Shared::new(memory.another(), layout).initialize(epoch, 0, &room);
         Ok(Self {
             disks,
             power,
@@ -334,7 +336,9 @@ impl Stack {
         }
         self.power.end_at(None);
         let next = replayed.map_err(|why| why.to_string())?;
-        Shared::new(self.memory.another(), self.layout).initialize(lower.epoch() - 1, next);
+        let room = lower.room().map_err(|why| why.to_string())?;
+        let shared = Shared::new(self.memory.another(), self.layout);
+        shared.initialize(lower.epoch() - 1, next, &room);
         self.now = self.recovered(&mut lower, model)?;
         self.checkpoints = BTreeMap::from([(lower.epoch() - 1, self.now.clone())]);
         self.promised.clear();

@@ -7,6 +7,7 @@
 //! | [`log`] | how a transaction is published, by one store, and found by others |
 //! | [`record`] | how a transaction lies in frames |
 //! | [`index`] | what all transactions since the last checkpoint come to: one process's own view of the log |
+//! | [`credit`] | how much room a transaction can take |
 //! | [`publisher`] | how a namespace module makes a transaction, and reads what it and others have published |
 //! | [`intent`] | how what somebody was told is durable survives a power failure before the next checkpoint |
 //! | [`cleaner`] | how what was published reaches the stores, in checkpoints, and leaves the memory |
@@ -14,7 +15,8 @@
 //! The rules:
 //!
 //! - A transaction happens when its slot of the log is stored. Before that nobody sees anything of it, and after that nothing can fail:
-//!   all that it takes is there before.
+//!   all that it takes is there before, in the memory and below. Its record says how much it can take at most; all in the log is no more
+//!   than what there was at the last checkpoint.
 //! - What was published does not change. A newer version of a page is another frame.
 //! - The stores change in checkpoints only. So a store that dies is opened at its last checkpoint, and what was under way is done again
 //!   from the log, as a whole.
@@ -24,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cleaner;
+pub mod credit;
 mod error;
 pub mod frames;
 pub mod index;
@@ -35,6 +38,7 @@ pub mod record;
 mod shared;
 
 pub use cleaner::Cleaner;
+pub use credit::Known;
 pub use error::Error;
 pub use layout::{Capacity, Layout};
 pub use publisher::Publisher;
