@@ -7,18 +7,23 @@
 //! | [`store`] | a file store at work, that dies at any write, and is compared with the model |
 //! | [`memory`] | memory that outlives processes, which die at any store to it |
 //! | [`stack`] | cache, logical layer and stores at work, each of which dies at any step |
+//! | [`paid`] | what transactions have to pay for room, compared with what the stores take |
 //! | [`posix`] | the namespace module at work, compared with a plain directory |
+//! | [`stuffed`] | a volume that is filled by files, and emptied, again and again |
 //! | [`logical`] | the same for the logical layer, on several disks at once |
 
 #![forbid(unsafe_code)]
 
+mod asked;
 pub mod disk;
 pub mod logical;
 pub mod memory;
 pub mod model;
+pub mod paid;
 pub mod posix;
 pub mod stack;
 pub mod store;
+pub mod stuffed;
 
 /// The seeds of a test: as many as usual, `BELAY_SOAK` times as many, or `BELAY_SEED` alone.
 pub fn seeds(usual: u64) -> std::ops::Range<u64> {

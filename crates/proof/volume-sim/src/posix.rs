@@ -73,10 +73,12 @@ impl Compared {
     pub fn new(seed: u64, oracle: &Path) -> Result<Self, String> {
         let disk = SimDisk::with(20_000, &Power::default());
         let made = Logical::format([9; 16], vec![([1; 16], &disk)], Parameters::default().small());
-        let epoch = made.map_err(|why| why.to_string())?.epoch() - 1;
+        let made = made.map_err(|why| why.to_string())?;
+        let (epoch, room) = (made.epoch() - 1, made.room().map_err(|why| why.to_string())?);
+        drop(made);
         let layout = Layout::new(Capacity { frames: 4000, slots: 500 });
         let memory = SimMemory::new(layout.words);
-        Shared::new(memory.another(), layout).initialize(epoch, 0);
+        Shared::new(memory.another(), layout).initialize(epoch, 0, &room);
         let mut this = Self {
             disk,
             memory,

@@ -1,6 +1,9 @@
 //! Cache, logical layer and stores at work, each of which dies at any step, alone or with the others, or loses power.
 
+mod full;
+
 use crate::Random;
+use crate::asked::Asked;
 use crate::disk::{Power, SimDisk};
 use crate::memory::SimMemory;
 use belay_cache::answers::Answers;
@@ -8,8 +11,8 @@ use belay_cache::intent::replay;
 use belay_cache::publisher::Draft;
 use belay_cache::{Capacity, Cleaner, Error, Layout, Publisher, Shared};
 use belay_logical::Logical;
-use belay_object::{Attributes, Class, ObjectId, Operation, PAGE, Room};
-use belay_store::Parameters;
+use belay_object::{Class, ObjectId, Operation, PAGE};
+use belay_store::{Parameters, bounds};
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 
@@ -53,6 +56,12 @@ pub struct Outcome {
     pub syncs: u64,
     /// Of these, those that a power failure met before the next checkpoint.
     pub promises_kept: u64,
+    /// Transactions for which there was no room.
+    pub refusals: u64,
+    /// Blocks that the stores took, at most, for what transactions had to pay for.
+    pub taken: u64,
+    /// What they had paid for.
+    pub paid: u64,
 }
 
 /// A volume without its namespace.
@@ -72,68 +81,10 @@ pub struct Stack {
     promised: BTreeMap<ObjectId, Known>,
     /// What was there at the last sync and after it: one of these is right after a power failure.
     names: Vec<Model>,
+    /// Objects that take room, and are not looked at.
+    ballast: Vec<ObjectId>,
     /// What came of it so far.
     pub outcome: Outcome,
-}
-
-/// The layers below, as a process asks them: a dead one asks for nothing.
-struct Asked<'a, 'd> {
-    lower: &'a mut Lower<'d>,
-    by: SimMemory,
-}
-
-impl Asked<'_, '_> {
-    fn lives(&self) -> Result<(), belay_logical::Error> {
-        match self.by.is_dead() {
-            true => Err(belay_logical::Error::NoVolume("who asks is dead".into())),
-            false => Ok(()),
-        }
-    }
-}
-
-impl belay_object::Lower for Asked<'_, '_> {
-    type Error = belay_logical::Error;
-
-    fn epoch(&mut self) -> Result<u64, Self::Error> {
-        belay_object::Lower::epoch(self.lower)
-    }
-
-    fn attributes(&mut self, object: ObjectId) -> Result<Option<Attributes>, Self::Error> {
-        self.lives()?;
-        belay_object::Lower::attributes(self.lower, object)
-    }
-
-    fn read(&mut self, object: ObjectId, page: u64, out: &mut [u8]) -> Result<(), Self::Error> {
-        self.lives()?;
-        self.lower.read(object, page, out)
-    }
-
-    fn apply(&mut self, operation: &Operation<'_>) -> Result<(), Self::Error> {
-        self.lives()?;
-        self.lower.apply(operation)
-    }
-
-    fn checkpoint(&mut self, upto: u64) -> Result<u64, Self::Error> {
-        self.lives()?;
-        belay_object::Lower::checkpoint(self.lower, upto)
-    }
-
-    fn upto(&mut self) -> Result<u64, Self::Error> {
-        belay_object::Lower::upto(self.lower)
-    }
-
-    fn room(&mut self) -> Result<Room, Self::Error> {
-        self.lower.room()
-    }
-
-    fn append_intent(&mut self, bytes: &[u8]) -> Result<bool, Self::Error> {
-        self.lives()?;
-        self.lower.append_intent(bytes)
-    }
-
-    fn intents(&mut self) -> Result<Vec<Vec<u8>>, Self::Error> {
-        self.lower.intents()
-    }
 }
 
 /// The processes of a volume that live.
@@ -149,14 +100,26 @@ impl Stack {
     /// # Errors
     /// What is wrong.
     pub fn new(seed: u64, stores: u8, capacity: Capacity) -> Result<Self, String> {
+        Self::with(seed, stores, capacity, 6000)
+    }
+
+    /// The same with disks of so many blocks.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn with(seed: u64, stores: u8, capacity: Capacity, blocks: u64) -> Result<Self, String> {
         let power = Power::default();
-        let disks: Vec<SimDisk> = (0..stores).map(|_| SimDisk::with(6000, &power)).collect();
+        let disks: Vec<SimDisk> = (0..stores).map(|_| SimDisk::with(blocks, &power)).collect();
         let named = disks.iter().zip(0..).map(|(disk, number): (_, u8)| ([number + 1; 16], disk));
-        let made = Logical::format([9; 16], named.collect(), Parameters::default().small());
-        let epoch = made.map_err(|why| why.to_string())?.epoch() - 1;
+        let twin_offset = [16, 4, 8, 32][(seed % 4) as usize];
+        let parameters = Parameters { twin_offset, ..Parameters::default().small() };
+        let made = Logical::format([9; 16], named.collect(), parameters);
+        let made = made.map_err(|why| why.to_string())?;
+        let (epoch, room) = (made.epoch() - 1, made.room().map_err(|why| why.to_string())?);
+        drop(made);
         let layout = Layout::new(capacity);
         let memory = SimMemory::new(layout.words);
-        Shared::new(memory.another(), layout).initialize(epoch, 0);
+        Shared::new(memory.another(), layout).initialize(epoch, 0, &room);
         Ok(Self {
             disks,
             power,
@@ -169,6 +132,7 @@ impl Stack {
             checkpoints: BTreeMap::from([(epoch, Model::new())]),
             promised: BTreeMap::new(),
             names: Vec::new(),
+            ballast: Vec::new(),
             outcome: Outcome::default(),
         })
     }
@@ -344,7 +308,9 @@ impl Stack {
         }
         self.power.end_at(None);
         let next = replayed.map_err(|why| why.to_string())?;
-        Shared::new(self.memory.another(), self.layout).initialize(lower.epoch() - 1, next);
+        let room = lower.room().map_err(|why| why.to_string())?;
+        let shared = Shared::new(self.memory.another(), self.layout);
+        shared.initialize(lower.epoch() - 1, next, &room);
         self.now = self.recovered(&mut lower, model)?;
         self.checkpoints = BTreeMap::from([(lower.epoch() - 1, self.now.clone())]);
         self.promised.clear();
@@ -417,6 +383,7 @@ impl Stack {
                 Ok(())
             }
             Err(Error::Full) => self.checkpoint(disks, lives),
+            Err(Error::NoSpace) => self.refused(disks, lives),
             Err(why) => Err(why.to_string()),
         }
     }
@@ -453,6 +420,14 @@ impl Stack {
                 let byte: u8 = random.random();
                 let count = random.random_range(1..4);
                 let content = vec![[byte; PAGE]; count];
+                // Not all is told: what is not is taken for the worst.
+                if random.random_range(0..4) > 0
+                    && let Some(found) = module.attributes(&mut lives.lower, object)?
+                {
+                    let (class, size) = (found.class, found.size);
+                    let known = belay_cache::Known { class, size, is_whole: false };
+                    draft.tell(object, known);
+                }
                 module.write(draft, object, page, &content)?;
                 known.pages.extend((page..page + count as u64).map(|page| (page, byte)));
                 let end = (page + count as u64) * PAGE as u64;
@@ -511,7 +486,12 @@ impl Stack {
         let epoch = lives.lower.epoch();
         self.checkpoints.entry(epoch).or_insert_with(|| self.now.clone());
         let by = lives.cache.1.clone();
-        let taken = lives.cache.0.checkpoint(&mut Asked { lower: &mut lives.lower, by });
+        let shared = Shared::new(self.memory.another(), self.layout);
+        let mut asked = Asked::new(&mut lives.lower, by, Some((shared, bounds::SLACK)));
+        let taken = lives.cache.0.checkpoint(&mut asked);
+        let (took, paid) = asked.seen()?;
+        (self.outcome.taken, self.outcome.paid) =
+            (self.outcome.taken + took, self.outcome.paid + paid);
         if lives.cache.1.is_dead() {
             self.outcome.cache_deaths += 1;
             self.power.end_at(None);
@@ -553,7 +533,8 @@ impl Stack {
             _ => {}
         }
         let by = lives.cache.1.clone();
-        let synced = lives.cache.0.sync(&mut Asked { lower: &mut lives.lower, by }, &[object]);
+        let mut asked = Asked::new(&mut lives.lower, by, None);
+        let synced = lives.cache.0.sync(&mut asked, &[object]);
         if (synced.is_err() || self.power.is_off()) && self.names.is_empty() {
             // It may be in the log all the same, and need not.
             let now = std::iter::once(&self.now);

@@ -2,7 +2,7 @@
 //!
 //! 1. The epoch is sealed: its checkpoint has all transactions up to a number.
 //! 2. What they come to is brought to the layer below, which takes the checkpoint.
-//! 3. That they are durable is noted, and their frames and slots are given back.
+//! 3. That they are durable is noted, and how much room is left ([`crate::credit`]); their frames and slots are given back.
 //!
 //! Whoever dies on the way, the next one begins with what is noted. If the layer below has the checkpoint already, which is the death at
 //! the very end of a sync (Loris VI-B), nothing of the second step is done again; else all of it is.
@@ -39,7 +39,9 @@ impl<M: Memory> Cleaner<M> {
             (_, Some(0)) => {}
             // It was taken, and that was not noted.
             (Some(sealed), Some(1)) => {
-                self.shared.set_durable(sealed);
+                // Nothing was done to the layer below since.
+                let room = below.room().map_err(Error::Lower)?;
+                self.shared.set_durable(sealed, &room);
                 self.trim()?;
             }
             _ => {
@@ -55,7 +57,9 @@ impl<M: Memory> Cleaner<M> {
         if epoch != self.shared.durable_epoch() + 1 {
             return Err(Error::Damaged("the stores have taken another checkpoint"));
         }
-        self.shared.set_durable(end);
+        // Now it is that of the checkpoint, before anything else is done.
+        let room = below.room().map_err(Error::Lower)?;
+        self.shared.set_durable(end, &room);
         self.trim()?;
         Ok(end)
     }

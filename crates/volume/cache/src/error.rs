@@ -9,6 +9,9 @@ pub enum Error<L> {
     /// The memory is full of what is not durable yet. It has room again after the next checkpoint.
     #[error("the cache is full until the next checkpoint")]
     Full,
+    /// The layer below has no room for it, and nothing is under way that could make some.
+    #[error("no room is left")]
+    NoSpace,
     /// There is no such object.
     #[error("there is no {0}")]
     NoObject(ObjectId),

@@ -8,7 +8,7 @@ use crate::log::Slot;
 use crate::record::Record;
 use crate::shared::Shared;
 use belay_memory::Memory;
-use belay_object::{Class, ObjectId, Operation, PAGE, Undecodable};
+use belay_object::{Class, Credit, ObjectId, Operation, PAGE, Undecodable};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Something, and of which transaction it is.
@@ -76,6 +76,8 @@ pub struct Index {
     /// Up to which one everything is durable, and not in here any more.
     durable: u64,
     objects: BTreeMap<ObjectId, Changed>,
+    /// How much room all of them can take at most.
+    owed: Credit,
     /// By transaction: which frames it takes.
     frames: BTreeMap<u64, Used>,
 }
@@ -87,6 +89,8 @@ pub struct Used {
     pub own: Vec<u32>,
     /// Those with pages that it has written.
     pub pages: Vec<Version>,
+    /// How much room it can take at most.
+    pub cost: Credit,
 }
 
 impl Index {
@@ -109,6 +113,11 @@ impl Index {
     /// What has happened to an object; `None` for nothing.
     pub fn changed(&self, object: ObjectId) -> Option<&Changed> {
         self.objects.get(&object)
+    }
+
+    /// How much room the transactions in here can take at most.
+    pub fn owed(&self) -> Credit {
+        self.owed
     }
 
     /// All objects to which something has happened.
@@ -164,7 +173,8 @@ impl Index {
                 self.apply(self.next, &operation?, &mut pages)?;
             }
             each(&record);
-            self.frames.insert(self.next, Used { own, pages });
+            self.owed = self.owed.and(record.cost);
+            self.frames.insert(self.next, Used { own, pages, cost: record.cost });
             self.next += 1;
         }
         Ok(())
@@ -177,6 +187,7 @@ impl Index {
         }
         self.durable = durable;
         self.frames = self.frames.split_off(&durable);
+        self.owed = self.frames.values().fold(Credit::default(), |all, one| all.and(one.cost));
         self.objects.retain(|object, changed| {
             each(*object, changed);
             changed.forget(durable);

@@ -30,6 +30,12 @@ pub const DURABLE_EPOCH: usize = 4;
 pub const TRIMMED: usize = 5;
 /// Up to which transaction everything but data is in the intent log, or durable.
 pub const LOGGED: usize = 6;
+/// Blocks that could be taken of the layer below at the last checkpoint.
+pub const BLOCKS: usize = 7;
+/// How many pairs are among them.
+pub const PAIRS: usize = 8;
+/// Blocks of them that are for transactions that take away.
+pub const RESERVE: usize = 9;
 
 /// That the memory is a cache's: what it says then is of no other version.
 pub const MAGIC: usize = 16;

@@ -8,6 +8,7 @@
 //! | [`record`] | how a transaction lies in frames |
 //! | [`index`] | what all transactions since the last checkpoint come to: one process's own view of the log |
 //! | [`clean`] | what was read from the layer below, kept for the next time |
+//! | [`credit`] | how much room a transaction can take |
 //! | [`publisher`] | how a namespace module makes a transaction, and reads what it and others have published |
 //! | [`intent`] | how what somebody was told is durable survives a power failure before the next checkpoint |
 //! | [`answers`] | how a request gets its answer whose transaction has left the log |
@@ -18,7 +19,8 @@
 //! The rules:
 //!
 //! - A transaction happens when its slot of the log is stored. Before that nobody sees anything of it, and after that nothing can fail:
-//!   all that it takes is there before.
+//!   all that it takes is there before, in the memory and below. Its record says how much it can take at most; all in the log is no more
+//!   than what there was at the last checkpoint.
 //! - What was published does not change. A newer version of a page is another frame.
 //! - The stores change in checkpoints only. So a store that dies is opened at its last checkpoint, and what was under way is done again
 //!   from the log, as a whole.
@@ -31,6 +33,7 @@ pub mod answers;
 pub mod appended;
 pub mod clean;
 pub mod cleaner;
+pub mod credit;
 mod error;
 pub mod frames;
 pub mod index;
@@ -43,6 +46,7 @@ pub mod record;
 mod shared;
 
 pub use cleaner::Cleaner;
+pub use credit::Known;
 pub use error::Error;
 pub use layout::{Capacity, Layout};
 pub use publisher::Publisher;

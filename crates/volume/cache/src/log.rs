@@ -2,11 +2,15 @@
 //!
 //! A slot is one word. For transaction *n*, which has slot *n* modulo their number, it says in this order: that it is free for *n*, and then
 //! in which frame the record of *n* begins. The store that turns the one into the other publishes the transaction, and gives it its
-//! number: whoever fails at it, because somebody else was faster, tries the next one. So a publisher that dies leaves no gap.
+//! number: whoever fails at it, because somebody else was faster, looks at what that one has done, and tries the next one. So a publisher
+//! that dies leaves no gap, and knows all that is before what it publishes.
 
-use crate::layout::{DURABLE, DURABLE_EPOCH, LOGGED, SEALED, SEALED_EPOCH, TRIMMED};
+use crate::layout::{
+    BLOCKS, DURABLE, DURABLE_EPOCH, LOGGED, PAIRS, RESERVE, SEALED, SEALED_EPOCH, TRIMMED,
+};
 use crate::shared::Shared;
 use belay_memory::Memory;
+use belay_object::{Credit, Room};
 
 /// What a slot says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,15 +34,29 @@ impl<M: Memory> Shared<M> {
     }
 
     /// Makes a memory of zeros an empty log, whose first transaction has that number: what is before it is in the checkpoint of that
-    /// epoch. Nothing else may be done before.
-    pub fn initialize(&self, durable_epoch: u64, first: u64) {
+    /// epoch, after which the layer below has that room. Nothing else may be done before.
+    pub fn initialize(&self, durable_epoch: u64, first: u64, room: &Room) {
         for number in first..first + u64::from(self.layout.capacity.slots) {
             self.free_slot(number);
         }
         for word in [DURABLE, TRIMMED, LOGGED] {
             self.memory.store(word, first);
         }
+        self.set_room(room);
         self.memory.store(DURABLE_EPOCH, durable_epoch);
+    }
+
+    fn set_room(&self, room: &Room) {
+        self.memory.store(BLOCKS, room.credit.blocks);
+        self.memory.store(PAIRS, room.credit.pairs);
+        self.memory.store(RESERVE, room.reserve());
+    }
+
+    /// What could be taken of the layer below at the last checkpoint, or a later one, and what of it is for transactions that take away. To
+    /// be asked after what is durable.
+    pub(crate) fn room(&self) -> (Credit, Credit) {
+        let [blocks, pairs, reserve] = [BLOCKS, PAIRS, RESERVE].map(|word| self.memory.load(word));
+        (Credit { blocks, pairs }, Credit { blocks: reserve, pairs: reserve / 2 })
     }
 
     /// Up to which transaction everything but data is in the intent log, or durable.
@@ -74,25 +92,20 @@ impl<M: Memory> Shared<M> {
         }
     }
 
-    /// Publishes the record that begins in `frame`, as transaction `from` or a later one; gives its number. `None` if there is no free slot.
-    pub(crate) fn publish(&self, from: u64, frame: u32) -> Option<u64> {
-        let slots = u64::from(self.layout.capacity.slots);
-        let mut number = from;
-        while number < from.saturating_add(slots) {
-            match self.slot(number) {
-                Slot::Other => return None,
-                Slot::Published(_) => number += 1,
-                Slot::Free => {
-                    let (at, round) = self.slot_of(number);
-                    let free = round << ROUND | NONE;
-                    let published = round << ROUND | u64::from(frame);
-                    if self.memory.compare_exchange(at, free, published).is_ok() {
-                        return Some(number);
-                    }
-                }
-            }
+    /// Publishes the record that begins in `frame` as that transaction, and no other; gives what its slot said: [`Slot::Free`] if it is
+    /// done.
+    pub(crate) fn publish(&self, number: u64, frame: u32) -> Slot {
+        let found = self.slot(number);
+        if found != Slot::Free {
+            return found;
         }
-        None
+        let (at, round) = self.slot_of(number);
+        let (free, published) = (round << ROUND | NONE, round << ROUND | u64::from(frame));
+        match self.memory.compare_exchange(at, free, published) {
+            Ok(_) => Slot::Free,
+            // Somebody else was faster.
+            Err(_) => self.slot(number),
+        }
     }
 
     /// Up to which transaction frames and slots were given back. What is durable is so many more at the most as there are slots: if not,
@@ -140,8 +153,10 @@ impl<M: Memory> Shared<M> {
         self.memory.store(SEALED_EPOCH, self.durable_epoch() + 1);
     }
 
-    /// The checkpoint that was under way is there.
-    pub(crate) fn set_durable(&self, number: u64) {
+    /// The checkpoint that was under way is there, and the layer below has that room.
+    pub(crate) fn set_durable(&self, number: u64, room: &Room) {
+        // First the room. Whoever does not see yet what is durable by now counts that as well, which is less than there is.
+        self.set_room(room);
         self.memory.store(DURABLE, number);
         // The store that ends it. Who dies before that does both again.
         self.memory.store(DURABLE_EPOCH, self.durable_epoch() + 1);

@@ -1,6 +1,7 @@
 //! How a namespace module makes a transaction, and reads what it and others have published.
 
 use crate::clean::Clean;
+use crate::credit::Known;
 use crate::error::Error;
 use crate::frames::Version;
 use crate::index::{Changed, Index};
@@ -8,7 +9,10 @@ use crate::log::Slot;
 use crate::record::{Record, frames_of};
 use crate::shared::Shared;
 use belay_memory::Memory;
-use belay_object::{Attributes, Class, Lower, ObjectId, Operation, PAGE, Transaction, Undecodable};
+use belay_object::{
+    Attributes, Class, Credit, Lower, ObjectId, Operation, PAGE, Room, Transaction, Undecodable,
+};
+use std::collections::BTreeMap;
 use zerocopy::little_endian::U64;
 
 /// Pages that are read with one that is missed.
@@ -30,12 +34,24 @@ pub struct Publisher<M: Memory> {
 pub struct Draft {
     transaction: Transaction,
     frames: Vec<u32>,
+    known: BTreeMap<ObjectId, Known>,
+    takes_away: bool,
 }
 
 impl Draft {
     /// Whether nothing is to happen.
     pub fn is_empty(&self) -> bool {
         self.transaction.is_empty()
+    }
+
+    /// Says what an object was before this transaction. What is not said is taken for the worst.
+    pub fn tell(&mut self, object: ObjectId, known: Known) {
+        self.known.insert(object, known);
+    }
+
+    /// Says that it takes away, be it with some writing: for that there is a reserve.
+    pub fn takes_away(&mut self) {
+        self.takes_away = true;
     }
 }
 
@@ -260,7 +276,7 @@ impl<M: Memory> Publisher<M> {
     /// Adds the writing of whole pages.
     ///
     /// # Errors
-    /// [`Error::Full`], which leaves the transaction without them.
+    /// [`Error::Full`], which leaves the transaction without them; [`Error::NoSpace`] if it is too large for the cache.
     pub fn write<L>(
         &mut self,
         draft: &mut Draft,
@@ -280,7 +296,12 @@ impl<M: Memory> Publisher<M> {
     }
 
     fn take<L>(&mut self, draft: &mut Draft) -> Result<u32, Error<L>> {
-        let frame = self.shared.take(self.generation, &mut self.hint).ok_or(Error::Full)?;
+        let Some(frame) = self.shared.take(self.generation, &mut self.hint) else {
+            let all = self.shared.layout.capacity.frames as usize;
+            // If nearly all frames are its own a checkpoint does not help.
+            let is_too_large = draft.frames.len() >= all - all / 8;
+            return Err(if is_too_large { Error::NoSpace } else { Error::Full });
+        };
         draft.frames.push(frame);
         Ok(frame)
     }
@@ -289,7 +310,7 @@ impl<M: Memory> Publisher<M> {
     /// and after it nothing.
     ///
     /// # Errors
-    /// [`Error::Full`], with nothing done.
+    /// [`Error::Full`] or [`Error::NoSpace`], with nothing done; [`Error::Damaged`].
     pub fn commit<L>(
         &mut self,
         mut draft: Draft,
@@ -297,30 +318,52 @@ impl<M: Memory> Publisher<M> {
         reply: &[u8],
     ) -> Result<u64, Error<L>> {
         let transaction = std::mem::take(&mut draft.transaction);
-        let record = Record { unique, reply: reply.to_vec(), transaction };
+        let record = Record { unique, reply: reply.to_vec(), transaction, cost: Credit::default() };
+        let published = self.publish(&mut draft, record);
+        if published.is_err() {
+            self.drop_draft(draft);
+        }
+        published
+    }
+
+    fn publish<L>(&mut self, draft: &mut Draft, mut record: Record) -> Result<u64, Error<L>> {
         let mut own = Vec::new();
         for _ in 0..frames_of(&record) {
-            match self.take::<L>(&mut draft) {
-                Ok(frame) => own.push(frame),
-                Err(full) => {
-                    self.drop_draft(draft);
-                    return Err(full);
-                }
-            }
+            own.push(self.take(draft)?);
         }
-        self.shared.write_record(&record, &own);
         let first = own.first().copied().ok_or(Error::Full)?;
-        match self.shared.publish(self.index.next(), first) {
-            Some(number) => {
-                // So that none of its own is skipped. If the log makes no sense, whoever reads next is told.
-                let _ = self.refresh::<L>();
-                Ok(number)
+        loop {
+            self.refresh()?;
+            let number = self.index.next();
+            let cost = self.index.cost_of(&record.transaction, &draft.known);
+            record.cost = cost.map_err(|why| damaged(&why))?;
+            self.find_room(record.cost, draft.takes_away)?;
+            self.shared.write_record(&record, &own);
+            match self.shared.publish(number, first) {
+                Slot::Free => {
+                    // So that none of its own is skipped. If the log makes no sense, whoever reads next is told.
+                    let _ = self.refresh::<L>();
+                    return Ok(number);
+                }
+                Slot::Other => return Err(Error::Full),
+                // Its room is to be counted as well.
+                Slot::Published(_) => self.refresh()?,
             }
-            None => {
-                self.drop_draft(draft);
-                Err(Error::Full)
+            if self.index.next() == number {
+                return Err(Error::Damaged("the log goes on where it ends"));
             }
         }
+    }
+
+    /// Whether the layer below has room for what is in the log, and this.
+    fn find_room<L>(&self, cost: Credit, takes_away: bool) -> Result<(), Error<L>> {
+        let (room, reserve) = self.shared.room();
+        let room = if takes_away { room } else { room.without(reserve) };
+        if cost.is_none() || self.index.owed().and(cost).fits(room) {
+            return Ok(());
+        }
+        // What is in the log may make room when it reaches the layer below. If there is nothing, there is none.
+        Err(if self.pending() > 0 { Error::Full } else { Error::NoSpace })
     }
 
     /// Drops a transaction.
@@ -328,6 +371,19 @@ impl<M: Memory> Publisher<M> {
         for frame in draft.frames {
             self.shared.give_back(frame);
         }
+    }
+
+    /// How much room there is, without what is in the log can take.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`]; those of the layer below.
+    pub fn room<B: Lower>(&mut self, below: &mut B) -> Result<Room, Error<B::Error>> {
+        self.refresh()?;
+        let owed = self.index.owed();
+        let room = below.room().map_err(Error::Lower)?;
+        let without = |blocks: u64| blocks.saturating_sub(owed.blocks);
+        let (free, available) = (without(room.free), without(room.available));
+        Ok(Room { free, available, credit: room.credit.without(owed), ..room })
     }
 
     /// How many transactions are not durable yet, as far as is known here.

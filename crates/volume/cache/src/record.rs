@@ -4,7 +4,7 @@ use crate::frames::Version;
 use crate::layout::FRAME;
 use crate::shared::Shared;
 use belay_memory::Memory;
-use belay_object::{Operation, Transaction, Undecodable};
+use belay_object::{Credit, Operation, Transaction, Undecodable};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A transaction as it is in the log.
@@ -16,9 +16,12 @@ pub struct Record {
     pub reply: Vec<u8>,
     /// What it changes.
     pub transaction: Transaction,
+    /// How much room it can take at most.
+    pub cost: Credit,
 }
 
-/// Words of the head: the next frame, the lengths of reply and transaction, the request, and a checksum over the three.
+/// Words of the head: the next frame, the lengths of reply and transaction, the request, a checksum over all, and blocks and pairs that it can
+/// take.
 const HEAD: usize = 5;
 /// Words of the head of a further frame.
 const NEXT: usize = 1;
@@ -45,8 +48,14 @@ fn bytes_of(record: &Record) -> Vec<u8> {
     bytes
 }
 
-fn checksum(lengths: u64, unique: u64, bytes: &[u8]) -> u64 {
-    xxh3_64(bytes) ^ lengths.rotate_left(17) ^ unique
+fn checksum(lengths: u64, unique: u64, cost: u64, bytes: &[u8]) -> u64 {
+    xxh3_64(bytes) ^ lengths.rotate_left(17) ^ unique ^ cost.rotate_left(41)
+}
+
+/// A credit as one word. No transaction takes more than half of it can hold.
+fn word_of(cost: Credit) -> u64 {
+    let half = |number: u64| number.min(u64::from(u32::MAX));
+    half(cost.blocks) << 32 | half(cost.pairs)
 }
 
 impl<M: Memory> Shared<M> {
@@ -61,8 +70,9 @@ impl<M: Memory> Shared<M> {
             self.memory.store(at, next);
             let head = if number == 0 { HEAD } else { NEXT };
             if number == 0 {
-                let checksum = checksum(lengths, record.unique, &bytes);
-                self.memory.store_words(at + 1, [lengths, record.unique, checksum, 0]);
+                let cost = word_of(record.cost);
+                let checksum = checksum(lengths, record.unique, cost, &bytes);
+                self.memory.store_words(at + 1, [lengths, record.unique, checksum, cost]);
             }
             let (here, later) = rest.split_at(rest.len().min((FRAME - head) * 8));
             self.memory.store_bytes(at + head, here);
@@ -77,7 +87,7 @@ impl<M: Memory> Shared<M> {
     pub(crate) fn read_record(&self, first: u32) -> Result<(Record, Vec<u32>), Undecodable> {
         let mut frames = Vec::new();
         let at = self.layout.content(first);
-        let [lengths, unique, sum] = self.memory.load_fields(at, [1, 2, 3]);
+        let [lengths, unique, sum, cost] = self.memory.load_fields(at, [1, 2, 3, 4]);
         let (reply, transaction) = ((lengths >> 32) as usize, lengths as usize & 0xffff_ffff);
         let whole = reply.next_multiple_of(8) + transaction;
         if whole > LONGEST {
@@ -99,13 +109,14 @@ impl<M: Memory> Shared<M> {
             frames.push(frame);
             next = self.memory.load(at);
         }
-        if bytes.len() != whole || checksum(lengths, unique, &bytes) != sum {
+        if bytes.len() != whole || checksum(lengths, unique, cost, &bytes) != sum {
             return Err(Undecodable::new("a record does not match its checksum"));
         }
         let operations = bytes.split_off(reply.next_multiple_of(8));
         bytes.truncate(reply);
         let transaction = Transaction::decode(operations)?;
-        Ok((Record { unique, reply: bytes, transaction }, frames))
+        let cost = Credit { blocks: cost >> 32, pairs: cost & 0xffff_ffff };
+        Ok((Record { unique, reply: bytes, transaction, cost }, frames))
     }
 
     /// The frames of the record that begins in a frame, and those with its pages, each as it is now.

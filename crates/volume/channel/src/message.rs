@@ -48,8 +48,8 @@ pub enum StoreAnswer {
     Attributes(Option<(u64, bool, Vec<u8>)>),
     /// Pages, or an intent.
     Bytes(Vec<u8>),
-    /// Blocks: all, free, and to be had now.
-    Room([u64; 3]),
+    /// Blocks: all, free, and to be had now; and for sure, alone and in pairs.
+    Room([u64; 5]),
     /// Whether there was room.
     Appended(bool),
     /// It cannot be done, and why.

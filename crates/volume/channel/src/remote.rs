@@ -3,7 +3,9 @@
 use crate::client::{Connection, Lost, Waits};
 use crate::frame;
 use crate::message::{StoreAnswer, StoreAsk};
-use belay_object::{Attributes, Class, Lower, ObjectId, Operation, PAGE, Room, Transaction};
+use belay_object::{
+    Attributes, Class, Credit, Lower, ObjectId, Operation, PAGE, Room, Transaction,
+};
 use std::path::Path;
 use thiserror::Error;
 
@@ -146,8 +148,8 @@ impl Lower for RemoteStore {
 
     fn room(&mut self) -> Result<Room, Error> {
         match self.ask(&StoreAsk::Room)? {
-            StoreAnswer::Room([capacity, free, available]) => {
-                Ok(Room { capacity, free, available })
+            StoreAnswer::Room([capacity, free, available, blocks, pairs]) => {
+                Ok(Room { capacity, free, available, credit: Credit { blocks, pairs } })
             }
             other => Err(refused(other)),
         }

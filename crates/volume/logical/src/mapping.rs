@@ -2,7 +2,7 @@
 
 use crate::volume::{Error, Logical, Result};
 use belay_disk::{BLOCK, Block, Disk, ZEROS};
-use belay_object::ObjectId;
+use belay_object::{ObjectId, credit};
 use belay_store::FileId;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -26,6 +26,12 @@ struct Entry {
 const SINGLE: u16 = 1;
 const SIZE: usize = size_of::<Entry>();
 const ENTRIES: u64 = (BLOCK / SIZE) as u64;
+/// What the layers above are told that an operation takes is what it takes (`belay_store::bounds`).
+const _: () = assert!(
+    ENTRIES == credit::MAPPED
+        && credit::FANOUT == belay_store::bounds::FANOUT
+        && credit::LEVELS == belay_store::bounds::LEVELS
+);
 /// Objects that a volume can have.
 const MOST: u64 = 1 << 38;
 

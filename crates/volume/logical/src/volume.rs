@@ -1,7 +1,7 @@
 //! How a volume is made, and opened at the newest checkpoint that all stores have.
 
-use belay_disk::Disk;
-use belay_object::{ObjectId, Room};
+use belay_disk::{BLOCK, Disk, ZEROS};
+use belay_object::{Credit, ObjectId, Room};
 use belay_store::root::{self, Checkpoint};
 use belay_store::{Class, FileId, Identity, Parameters, Store};
 use thiserror::Error;
@@ -83,6 +83,9 @@ impl<D: Disk> Logical<D> {
             let identity = Identity { volume, store, members: members.clone() };
             let made = Store::format(disk, &identity, parameters).and_then(|mut made| {
                 let mapping = made.create(0, Class::Protected, b"")?;
+                // Its first page is there from the start: what later ones take is known by that.
+                made.write(mapping, 0, &ZEROS)?;
+                made.set_size(mapping, BLOCK as u64)?;
                 let mut label = Label::new_zeroed();
                 label.magic = MAGIC;
                 label.version = VERSION.into();
@@ -207,7 +210,8 @@ impl<D: Disk> Logical<D> {
         store.intents().map_err(|why| Error::Store { store: 0, why })
     }
 
-    /// How much room all stores have together.
+    /// How much room all stores have together, and what can be taken on each of them: which one an object is on, and the next one will be,
+    /// is not asked.
     ///
     /// # Errors
     /// None that stores without mistakes give.
@@ -218,6 +222,9 @@ impl<D: Disk> Logical<D> {
             all.capacity += one.capacity();
             all.free += one.free_blocks().map_err(from)?;
             all.available += one.available_blocks().map_err(from)?;
+            let (blocks, pairs) = one.credit().map_err(from)?;
+            let credit = Credit { blocks, pairs };
+            all.credit = if store == 0 { credit } else { all.credit.least(credit) };
         }
         Ok(all)
     }

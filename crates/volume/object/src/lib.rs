@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`id`] | what an object is called, and how large its parts are |
 //! | [`operation`] | what can be done to an object |
+//! | [`credit`] | how much room of the layer below it can take at most |
 //! | [`lower`] | what a layer asks of the one below it |
 //! | [`transaction`] | which operations happen together, and how they are written down |
 //!
@@ -12,11 +13,13 @@
 
 #![forbid(unsafe_code)]
 
+pub mod credit;
 pub mod id;
 pub mod lower;
 pub mod operation;
 pub mod transaction;
 
+pub use credit::Credit;
 pub use id::{ATTRIBUTES, ObjectId, PAGE};
 pub use lower::{Attributes, Lower, Room};
 pub use operation::{Class, Operation};

@@ -1,5 +1,6 @@
 //! What a layer asks of the one below it.
 
+use crate::credit::Credit;
 use crate::id::ObjectId;
 use crate::operation::{Class, Operation};
 
@@ -72,7 +73,29 @@ pub struct Room {
     pub free: u64,
     /// Those that can be used now.
     pub available: u64,
+    /// What operations can take for sure, wherever the blocks are that are available, and on whichever store they take them.
+    pub credit: Credit,
 }
+
+impl Room {
+    /// What is left for transactions that take away, in blocks; of these, half can be pairs.
+    pub fn reserve(&self) -> u64 {
+        (self.capacity / SHARE).clamp(LEAST, MOST)
+    }
+
+    /// What users are told that they can use: without the reserve. Who needs what is free after the next checkpoint only waits for that.
+    pub fn for_users(&self) -> u64 {
+        self.free.saturating_sub(self.reserve())
+    }
+}
+
+/// The reserve is one block of so many.
+const SHARE: u64 = 128;
+/// It is at least as much as one transaction can take that takes away: the last page of a file that becomes shorter, which may not have
+/// been there, and the names of a file that is still in use.
+const LEAST: u64 = 64;
+/// More is of no use between two checkpoints.
+const MOST: u64 = 4096;
 
 /// What is known of an object besides its data.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -56,7 +56,8 @@ fn main() -> Result<()> {
     let shared = Shared::new(mapping, layout);
     if !is_kept {
         let first = replay(&mut lower)?;
-        shared.initialize(Lower::epoch(&mut lower)? - 1, first);
+        let room = Lower::room(&mut lower)?;
+        shared.initialize(Lower::epoch(&mut lower)? - 1, first, &room);
     }
     let generation = std::process::id();
     let publisher = Publisher::attach::<belay_logical::Error>(shared.clone(), generation)?;

@@ -9,7 +9,8 @@ pub enum Error<L> {
     /// As the caller is told.
     #[error("{0}")]
     Errno(Errno),
-    /// The cache or a layer below it: [`belay_cache::Error::Full`] is waited for, all else is an I/O error for the caller.
+    /// The cache or a layer below it: [`belay_cache::Error::Full`] is waited for, all else is an I/O error for the caller. If there is no room
+    /// that is [`Errno::NOSPC`].
     #[error("{0}")]
     Cache(belay_cache::Error<L>),
     /// What is on the volume makes no sense.
@@ -25,7 +26,10 @@ impl<L> From<Errno> for Error<L> {
 
 impl<L> From<belay_cache::Error<L>> for Error<L> {
     fn from(why: belay_cache::Error<L>) -> Self {
-        Self::Cache(why)
+        match why {
+            belay_cache::Error::NoSpace => Self::Errno(Errno::NOSPC),
+            why => Self::Cache(why),
+        }
     }
 }
 

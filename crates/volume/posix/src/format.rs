@@ -23,7 +23,8 @@ pub fn format<B: Lower>(below: &mut B, caller: Caller) -> Result<(), B::Error> {
     let shared = Shared::new(Arc::new(memory), layout);
     let lower = |why| crate::Error::Cache(belay_cache::Error::Lower(why));
     let (epoch, first) = (below.epoch().map_err(lower)?, below.upto().map_err(lower)?);
-    shared.initialize(epoch.saturating_sub(1), first);
+    let room = below.room().map_err(lower)?;
+    shared.initialize(epoch.saturating_sub(1), first, &room);
     let mut publisher = Publisher::attach::<B::Error>(shared.clone(), 1)?;
     let mut view = View::new(&mut publisher, below);
     Namespace::new(&mut view, caller, &mut 0).format()?;

@@ -1,9 +1,10 @@
 //! What a request sees and changes. It sees its own changes; others see all of them when it is done, or none. To give them up it is
 //! enough to drop the view: so caches need no rollback.
 
-use crate::attributes::Metadata;
+use crate::attributes::{DIRECTORY, Metadata, TYPE};
 use crate::error::{Error, Result};
-use belay_cache::Publisher;
+use crate::own::ORPHANS;
+use belay_cache::{Known, Publisher};
 use belay_memory::Memory;
 use belay_object::{Class, Lower, ObjectId, Operation, PAGE, Room};
 use rustix::io::Errno;
@@ -17,6 +18,7 @@ pub type Page = [u8; PAGE];
 struct Seen {
     /// It is new.
     made: Option<Class>,
+    class: Class,
     size: u64,
     old_size: u64,
     metadata: Metadata,
@@ -28,9 +30,10 @@ struct Seen {
 }
 
 impl Seen {
-    fn new(made: Option<Class>, size: u64, metadata: Metadata) -> Self {
+    fn new(made: Option<Class>, class: Class, size: u64, metadata: Metadata) -> Self {
         Self {
             made,
+            class,
             size,
             old_size: size,
             metadata,
@@ -39,6 +42,15 @@ impl Seen {
             pages: BTreeMap::new(),
             written: BTreeSet::new(),
         }
+    }
+}
+
+impl Seen {
+    /// What it was before the request. The pages of directories, and of what is kept like one, are written one after another, and stay.
+    fn known(&self) -> Option<Known> {
+        let (class, size) = (self.class, self.old_size);
+        let is_whole = class == Class::Metadata && self.metadata.mode & TYPE == DIRECTORY;
+        self.made.is_none().then_some(Known { class, size, is_whole })
     }
 }
 
@@ -63,7 +75,7 @@ impl<'v, M: Memory, B: Lower> View<'v, M, B> {
             let metadata = Metadata::from_bytes(&found.attributes);
             let metadata =
                 metadata.ok_or(Error::Damaged("a file has attributes of another kind"))?;
-            self.objects.insert(object, Some(Seen::new(None, found.size, metadata)));
+            self.objects.insert(object, Some(Seen::new(None, found.class, found.size, metadata)));
         }
         self.objects.get_mut(&object).and_then(Option::as_mut).ok_or(Errno::STALE.into())
     }
@@ -169,7 +181,7 @@ impl<'v, M: Memory, B: Lower> View<'v, M, B> {
 
     /// Makes an object.
     pub fn make(&mut self, object: ObjectId, class: Class, metadata: Metadata) {
-        self.objects.insert(object, Some(Seen::new(Some(class), 0, metadata)));
+        self.objects.insert(object, Some(Seen::new(Some(class), class, 0, metadata)));
     }
 
     /// Removes an object.
@@ -183,8 +195,14 @@ impl<'v, M: Memory, B: Lower> View<'v, M, B> {
     /// Those of the cache, above all that it is full: nothing is changed then.
     pub fn commit(self, unique: u64, reply: &[u8]) -> Result<(), B::Error> {
         let mut draft = self.publisher.draft();
+        if self.takes_away() {
+            draft.takes_away();
+        }
         for (object, seen) in &self.objects {
             let object = *object;
+            if let Some(known) = seen.as_ref().and_then(Seen::known) {
+                draft.tell(object, known);
+            }
             let Some(seen) = seen else {
                 self.publisher.add(&mut draft, &Operation::Delete { object });
                 continue;
@@ -217,8 +235,20 @@ impl<'v, M: Memory, B: Lower> View<'v, M, B> {
         }
         match draft.is_empty() {
             true => Ok(()),
-            false => self.publisher.commit(draft, unique, reply).map(|_| ()).map_err(Error::Cache),
+            false => Ok(self.publisher.commit(draft, unique, reply).map(|_| ())?),
         }
+    }
+
+    /// Whether a file goes, or loses its last name, or becomes shorter, and none is made. For that there must be room when there is none
+    /// for all else.
+    fn takes_away(&self) -> bool {
+        let is_less = |(object, seen): (&ObjectId, &Option<Seen>)| {
+            let orphans = |seen: &Seen| *object == ORPHANS && !seen.written.is_empty();
+            let has_less = |seen: &Seen| seen.cut.is_some() || orphans(seen);
+            seen.as_ref().is_none_or(has_less)
+        };
+        let is_made = |seen: &Seen| seen.made.is_some();
+        !self.objects.values().flatten().any(is_made) && self.objects.iter().any(is_less)
     }
 }
 
@@ -236,7 +266,7 @@ fn write<M: Memory, L>(
         Ok(()) => Ok(()),
         Err(why) => {
             publisher.drop_draft(std::mem::take(draft));
-            Err(Error::Cache(why))
+            Err(why.into())
         }
     }
 }

@@ -67,11 +67,12 @@ fn begin(shared: &Memory, below: &mut RemoteStore) -> Result<()> {
     loop {
         let tried = below.renew().map_err(belay_cache::Error::Lower).and_then(|()| {
             let first = replay(below)?;
-            Ok((first, below.epoch().map_err(belay_cache::Error::Lower)?))
+            let epoch = below.epoch().map_err(belay_cache::Error::Lower)?;
+            Ok((first, epoch, below.room().map_err(belay_cache::Error::Lower)?))
         });
         match tried {
-            Ok((first, epoch)) => {
-                shared.initialize(epoch.saturating_sub(1), first);
+            Ok((first, epoch, room)) => {
+                shared.initialize(epoch.saturating_sub(1), first, &room);
                 shared.set_valid();
                 return Ok(());
             }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use belay_channel::{Server, Service, StoreAnswer, StoreAsk};
 use belay_disk::{FileDisk, OpenError};
 use belay_logical::Logical;
-use belay_object::{Class, Lower, ObjectId, Operation, PAGE, Transaction};
+use belay_object::{Class, Credit, Lower, ObjectId, Operation, PAGE, Transaction};
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -172,7 +172,8 @@ impl Stores {
             StoreAsk::Upto => Ok(StoreAnswer::Number(Logical::upto(self.volume()?))),
             StoreAsk::Room => {
                 let room = self.volume()?.room().map_err(|why| why.to_string())?;
-                Ok(StoreAnswer::Room([room.capacity, room.free, room.available]))
+                let Credit { blocks, pairs } = room.credit;
+                Ok(StoreAnswer::Room([room.capacity, room.free, room.available, blocks, pairs]))
             }
             StoreAsk::AppendIntent(bytes) => self.change(|volume| {
                 let done = volume.append_intent(&bytes).map_err(|why| why.to_string())?;

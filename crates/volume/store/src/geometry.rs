@@ -192,6 +192,35 @@ impl Geometry {
         (0..self.groups()).map(|group| self.capacity_of(group)).sum()
     }
 
+    /// How many pairs of places for twins there are for files.
+    pub fn pairs(&self) -> u64 {
+        (0..self.groups()).map(|group| self.pairs_of(group)).sum()
+    }
+
+    /// How many of them are in a group.
+    fn pairs_of(&self, group: u64) -> u64 {
+        let (start, end) = self.range_of(group);
+        let is_pair = |block: &u64| {
+            let partner = self.partner(*block);
+            partner >= *block && !self.is_reserved(*block) && !self.is_reserved(partner)
+        };
+        // Between the group's own blocks and its end nothing is reserved, and all pairs are whole.
+        let first = (start + FIXED + self.fixed_length()).min(end);
+        let last = first.max((end - end % FIXED).saturating_sub(FIXED));
+        let between =
+            if self.parameters.twin_offset == 0 { last - first } else { (last - first) / 2 };
+        let others = (start..first).chain(last..end).filter(is_pair).count();
+        between + others as u64
+    }
+
+    /// The other place of the twins of which a block can be one.
+    pub fn partner(&self, block: u64) -> u64 {
+        match self.can_be_left(block) {
+            true => block + self.parameters.twin_offset,
+            false => block - self.parameters.twin_offset,
+        }
+    }
+
     /// Whether `block` can be the left one of two places: both are in one group.
     pub fn can_be_left(&self, block: u64) -> bool {
         let offset = self.parameters.twin_offset;
@@ -255,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn capacity_is_what_is_not_reserved() {
+    fn capacity_and_pairs_are_what_is_not_reserved() {
         for geometry in all() {
             for group in 0..geometry.groups() {
                 let (start, end) = geometry.range_of(group);
@@ -263,6 +292,12 @@ mod tests {
                 assert_eq!(free as u64, geometry.capacity_of(group), "{geometry:?} {group}");
             }
             assert!(geometry.capacity() > 0);
+            let free = |block: u64| !geometry.is_reserved(block);
+            let is_pair = |left: &u64| {
+                geometry.can_be_left(*left) && geometry.twins(*left).into_iter().all(free)
+            };
+            let pairs = (0..geometry.grouped).filter(is_pair).count();
+            assert_eq!(pairs as u64, geometry.pairs(), "{geometry:?}");
         }
     }
 

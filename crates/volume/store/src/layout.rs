@@ -108,7 +108,9 @@ pub struct Root {
     pub intent_first: U64,
     /// How many blocks both have.
     pub intent_blocks: U64,
-    reserved: [u8; 600],
+    /// Pairs of places for twins of which both are free.
+    pub free_pairs: U64,
+    reserved: [u8; 592],
     /// The index blocks.
     pub indexes: [Pointer; INDEXES as usize],
     /// The stores of the volume.

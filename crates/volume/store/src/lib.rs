@@ -8,6 +8,7 @@
 //! | [`blocks`] | how blocks of the disk are read and written |
 //! | [`root`] | which checkpoints a disk has |
 //! | [`nodes`] | the metadata blocks in memory, and how they are changed without touching the last checkpoint |
+//! | [`bounds`] | how much room operations can take at most, and how much there is for sure |
 //! | [`space`] | which blocks are free, and which are to be free after the next checkpoint |
 //! | [`tree`] | how a file's blocks are found |
 //! | [`file_id`] | the number of a file |
@@ -32,6 +33,7 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+pub mod bounds;
 pub mod check;
 mod checkpoint;
 mod copies;

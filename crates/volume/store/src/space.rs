@@ -3,6 +3,9 @@
 //! A bit in a bitmap block is set for a block that is in use. Bitmaps show what is in use *now*; a block that was in use at the last
 //! checkpoint is not given out as well, because that checkpoint may be gone back to (Loris IV-B). So of each bitmap block that was
 //! changed since, what it was then is kept.
+//!
+//! Twins take two blocks at a certain distance, which a store can lack that has many free blocks. So pairs are counted as well, and when
+//! there are few of them single blocks are taken from where they break no pair, as long as there are such ([`crate::bounds`]).
 
 use crate::error::{Error, Result};
 use crate::geometry::{BITS, FANOUT};
@@ -19,6 +22,10 @@ pub struct Space {
     before: BTreeMap<Key, Box<Block>>,
     /// Blocks that were freed since then, and were in use then.
     freed: u64,
+    /// Pairs that are free, and were not then.
+    freed_pairs: u64,
+    /// What was taken since then, and is in use: single blocks, and pairs.
+    taken: (u64, u64),
     /// Where the next block is looked for.
     cursor: u64,
     /// The same for twins.
@@ -30,7 +37,25 @@ impl Space {
     pub fn checkpointed(&mut self) {
         self.before.clear();
         self.freed = 0;
+        self.freed_pairs = 0;
+        self.taken = (0, 0);
     }
+
+    /// Single blocks and pairs that were taken since the last checkpoint, and are in use.
+    pub fn taken(&self) -> (u64, u64) {
+        self.taken
+    }
+}
+
+/// What is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// Any free blocks.
+    Any,
+    /// Free blocks that break no pair.
+    Odd,
+    /// The left one of two.
+    Twins,
 }
 
 impl<D: Disk> Store<D> {
@@ -117,13 +142,21 @@ impl<D: Disk> Store<D> {
         Ok(self.free_blocks()?.saturating_sub(self.space.freed))
     }
 
+    /// Pairs of blocks that can be used now for twins.
+    ///
+    /// # Errors
+    /// As for [`Store::free_blocks`].
+    pub fn available_pairs(&self) -> Result<u64> {
+        Ok(self.root()?.free_pairs.get().saturating_sub(self.space.freed_pairs))
+    }
+
     /// Blocks for files, free or in use.
     pub fn capacity(&self) -> u64 {
         self.geometry.capacity()
     }
 
-    /// Marks a block as in use or free, and counts it.
-    fn mark(&mut self, block: u64, in_use: bool) -> Result<()> {
+    /// Marks a block as in use or free, and counts it; gives whether it was in use at the last checkpoint.
+    fn mark(&mut self, block: u64, in_use: bool) -> Result<bool> {
         let bitmap = self.bitmap_of(block)?;
         let group = self.group(self.geometry.group_of(block))?;
         let bit = block % self.geometry.parameters.group_blocks % BITS;
@@ -134,9 +167,17 @@ impl<D: Disk> Store<D> {
         if !self.geometry.parameters.frees_at_once && !self.space.before.contains_key(&bitmap) {
             self.space.before.insert(bitmap, Box::new(*bytes));
         }
-        let was_in_use = self.space.before.get(&bitmap).is_some_and(|before| get(before, bit));
-        if !in_use && was_in_use {
-            self.space.freed += 1;
+        let partner = self.geometry.partner(block) % self.geometry.parameters.group_blocks % BITS;
+        // Its pair is free when it is free, if the other one is.
+        let is_pair = partner == bit || !get(bytes, partner);
+        let before = self.space.before.get(&bitmap);
+        let was_in_use = |bit| before.is_some_and(|before| get(before, bit));
+        let (freed, freed_pair) = (was_in_use(bit), was_in_use(bit) || was_in_use(partner));
+        self.space.freed += u64::from(!in_use && freed);
+        if is_pair && freed_pair {
+            let pairs = self.space.freed_pairs;
+            // What was in use then is not given out now: it becomes free, or was never counted.
+            self.space.freed_pairs = if in_use { pairs.saturating_sub(1) } else { pairs + 1 };
         }
         set(self.nodes.change(bitmap)?, bit, in_use);
         let one = if in_use { -1 } else { 1 };
@@ -144,20 +185,31 @@ impl<D: Disk> Store<D> {
         group.free = group.free.get().wrapping_add_signed(one).into();
         let root = self.root_mut()?;
         root.free_blocks = root.free_blocks.get().wrapping_add_signed(one).into();
-        Ok(())
+        if is_pair {
+            root.free_pairs = root.free_pairs.get().wrapping_add_signed(one).into();
+        }
+        Ok(freed)
     }
 
     /// Frees a block that has one place.
     pub(crate) fn free(&mut self, block: u64) -> Result<()> {
         self.resync.forget(block);
-        self.mark(block, false)
+        let was_in_use = self.mark(block, false)?;
+        let taken = &mut self.space.taken.0;
+        *taken = taken.saturating_sub(u64::from(!was_in_use));
+        Ok(())
     }
 
     /// Frees both places of a block.
     pub(crate) fn free_twins(&mut self, left: u64) -> Result<()> {
         let [left, right] = self.geometry.twins(left);
-        self.mark(left, false)?;
-        if left == right { Ok(()) } else { self.mark(right, false) }
+        let was_in_use = self.mark(left, false)?;
+        if left != right {
+            self.mark(right, false)?;
+        }
+        let taken = &mut self.space.taken.1;
+        *taken = taken.saturating_sub(u64::from(!was_in_use));
+        Ok(())
     }
 
     /// Takes up to `want` free blocks that follow each other; gives the first, and how many they are.
@@ -165,12 +217,30 @@ impl<D: Disk> Store<D> {
     /// # Errors
     /// [`Error::NoSpace`]; those of the disk.
     pub(crate) fn take(&mut self, want: u64) -> Result<(u64, u64)> {
-        let (first, count) = self.find(self.space.cursor, want, false)?;
+        let (first, count) = self.find_singles(want)?;
         for block in first..first + count {
             self.mark(block, true)?;
         }
         self.space.cursor = first + count;
+        self.space.taken.0 += count;
         Ok((first, count))
+    }
+
+    fn find_singles(&mut self, want: u64) -> Result<(u64, u64)> {
+        let (offset, pairs) = (self.geometry.parameters.twin_offset, self.available_pairs()?);
+        let from = self.space.cursor;
+        if offset == 0 || pairs > self.geometry.kept_pairs() + want {
+            return self.find(from, want, Wanted::Any);
+        }
+        // There are few pairs.
+        if self.available_blocks()? > 2 * pairs {
+            match self.find(from, want, Wanted::Odd) {
+                Err(Error::NoSpace) => {}
+                found => return found,
+            }
+        }
+        // All that is left is pairs. The other halves of what is broken here are taken before any other pair is.
+        self.find(from, want.min(offset), Wanted::Any)
     }
 
     /// Takes two places for a block; gives the left one.
@@ -178,8 +248,9 @@ impl<D: Disk> Store<D> {
     /// # Errors
     /// As for [`Store::take`].
     pub(crate) fn take_twins(&mut self) -> Result<u64> {
-        let (left, _) = self.find(self.space.pair_cursor, 1, true)?;
+        let (left, _) = self.find(self.space.pair_cursor, 1, Wanted::Twins)?;
         self.space.pair_cursor = left + 1;
+        self.space.taken.1 += 1;
         let [left, right] = self.geometry.twins(left);
         self.mark(left, true)?;
         if left != right {
@@ -189,7 +260,7 @@ impl<D: Disk> Store<D> {
     }
 
     /// Finds up to `want` blocks in a row that can be given out, or the left one of two.
-    fn find(&mut self, from: u64, want: u64, twins: bool) -> Result<(u64, u64)> {
+    fn find(&mut self, from: u64, want: u64, wanted: Wanted) -> Result<(u64, u64)> {
         let geometry = self.geometry;
         let groups = geometry.groups();
         let start = geometry.group_of(from) % groups;
@@ -206,7 +277,7 @@ impl<D: Disk> Store<D> {
                 let stop = (at / BITS + 1) * BITS;
                 // Where groups are smaller than what a bitmap block has bits for, there is one of them in each group.
                 let stop = if geometry.bitmaps() == 1 { end } else { stop.min(end) };
-                if let Some(found) = self.find_in(bitmap, at, stop, want, twins)? {
+                if let Some(found) = self.find_in(bitmap, at, stop, want, wanted)? {
                     return Ok(found);
                 }
                 at = stop;
@@ -222,7 +293,7 @@ impl<D: Disk> Store<D> {
         start: u64,
         stop: u64,
         want: u64,
-        twins: bool,
+        wanted: Wanted,
     ) -> Result<Option<(u64, u64)>> {
         let geometry = self.geometry;
         let now = self.nodes.bytes(bitmap)?;
@@ -230,6 +301,15 @@ impl<D: Disk> Store<D> {
         let bit = |block: u64| block % geometry.parameters.group_blocks % BITS;
         let is_free =
             |block: u64| block < stop && !get(now, bit(block)) && !get(before, bit(block));
+        let fits = |block: u64| {
+            let partner = geometry.partner(block);
+            is_free(block)
+                && match wanted {
+                    Wanted::Any => true,
+                    Wanted::Odd => !is_free(partner),
+                    Wanted::Twins => partner >= block && is_free(partner),
+                }
+        };
         let full = |block: u64| {
             let byte = bit(block) as usize / 8;
             let of = |bytes: &Block| bytes.get(byte).copied().unwrap_or(0xff);
@@ -241,12 +321,10 @@ impl<D: Disk> Store<D> {
                 at += 8;
                 continue;
             }
-            let [left, right] = geometry.twins(at);
-            let fits = !twins || geometry.can_be_left(left) && is_free(right);
-            if is_free(at) && fits {
-                let end = if twins { at + 1 } else { stop.min(at + want) };
-                let length = (at..end).take_while(|block| is_free(*block)).count();
-                return Ok(Some((at, length as u64)));
+            let end = if wanted == Wanted::Twins { at + 1 } else { stop.min(at + want) };
+            let length = (at..end).take_while(|block| fits(*block)).count() as u64;
+            if length > 0 {
+                return Ok(Some((at, length)));
             }
             at += 1;
         }

@@ -49,6 +49,7 @@ impl<D: Disk> Store<D> {
         root.group_blocks = (parameters.group_blocks as u32).into();
         root.twin_offset = (parameters.twin_offset as u32).into();
         root.free_blocks = geometry.capacity().into();
+        root.free_pairs = geometry.pairs().into();
         root.member_count = (identity.members.len() as u32).into();
         for (room, member) in root.members.iter_mut().zip(&identity.members) {
             *room = *member;

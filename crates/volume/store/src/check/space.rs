@@ -59,7 +59,24 @@ impl<D: Disk> Checker<'_, D> {
         if self.store.free_blocks()? != all && !self.is_partial {
             self.add("the root counts the free blocks wrong");
         }
+        let agree = is_known && !self.is_partial && wrong.lost == 0 && wrong.open == 0;
+        if agree && self.store.root()?.free_pairs.get() != self.free_pairs() {
+            self.add("the root counts the free pairs wrong");
+        }
         Ok(())
+    }
+
+    /// How many pairs are free, if what nothing leads to is free.
+    fn free_pairs(&self) -> u64 {
+        let geometry = self.store.geometry;
+        let is_free = |block| !geometry.is_reserved(block) && !self.used.contains(block);
+        let groups = (0..geometry.groups()).map(|group| geometry.range_of(group));
+        let blocks = groups.flat_map(|(start, end)| start..end);
+        let is_pair = |block: &u64| {
+            let partner = geometry.partner(*block);
+            partner >= *block && is_free(*block) && is_free(partner)
+        };
+        blocks.filter(is_pair).count() as u64
     }
 
     fn tell(&mut self, wrong: &Wrong, is_known: bool) {
