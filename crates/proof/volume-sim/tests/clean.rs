@@ -1,7 +1,7 @@
 //! What a publisher keeps of what it has read: how often it asks the layer below, and that it never says anything old.
 
 use belay_cache::{Attributes, Capacity, Cleaner, Layout, Lower, Publisher, Shared};
-use belay_object::{Class, ObjectId, Operation, PAGE, Room};
+use belay_object::{Class, Credit, ObjectId, Operation, PAGE, Room};
 use belay_volume_sim::memory::SimMemory;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,7 +86,7 @@ impl Lower for Below {
     }
 
     fn room(&mut self) -> Result<Room, Lost> {
-        Ok(Room::default())
+        Ok(ample())
     }
 
     fn append_intent(&mut self, _: &[u8]) -> Result<bool, Lost> {
@@ -110,7 +110,7 @@ impl Cache {
     fn new(kept: usize) -> Self {
         let layout = Layout::new(Capacity { frames: 500, slots: 50 });
         let shared = Shared::new(SimMemory::new(layout.words), layout);
-        shared.initialize(0, 0);
+        shared.initialize(0, 0, &ample());
         let one = Publisher::attach::<Lost>(shared.clone(), 1).unwrap().keeping(kept);
         Self { shared, below: Below::default(), one }
     }
@@ -158,6 +158,12 @@ impl Cache {
 }
 
 const MUCH: usize = 1 << 20;
+
+/// Room for all that is done here.
+fn ample() -> Room {
+    let credit = Credit { blocks: 1 << 20, pairs: 1 << 19 };
+    Room { capacity: 1 << 20, free: 1 << 20, available: 1 << 20, credit }
+}
 
 #[test]
 fn a_file_is_read_ahead_from_its_beginning() {

@@ -42,9 +42,7 @@ fn together_they_take_no_more_than_there_is() {
         let room = Room { credit, ..Room::default() };
         shared.initialize(1, 0, &room);
         let publishers: Vec<_> = (1..=THREADS)
-            .map(|generation| {
-                Publisher::attach::<Infallible>(shared.clone(), generation as u32, |_, _| {})
-            })
+            .map(|generation| Publisher::attach::<Infallible>(shared.clone(), generation as u32))
             .collect();
         std::thread::scope(|scope| {
             for (thread, publisher) in (0..).zip(publishers) {
@@ -64,7 +62,7 @@ fn together_they_take_no_more_than_there_is() {
             }
         });
         let mut index = Index::of(&shared);
-        index.catch_up(&shared, u64::MAX, |_, _| {}).unwrap();
+        index.catch_up(&shared, u64::MAX).unwrap();
         let left = credit.blocks - room.reserve() - index.owed().blocks;
         // Objects that come later take more.
         assert!(left < creation(ObjectId(1000)).blocks, "{left} are left");

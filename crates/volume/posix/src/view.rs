@@ -176,7 +176,7 @@ impl<'v, M: Memory, B: Lower> View<'v, M, B> {
     /// # Errors
     /// Those of the stores.
     pub fn room(&mut self) -> Result<Room, B::Error> {
-        self.below.room().map_err(|why| Error::Cache(belay_cache::Error::Lower(why)))
+        Ok(self.publisher.room(self.below)?)
     }
 
     /// Makes an object.

@@ -107,8 +107,9 @@ impl Open {
         let layout = Layout::new(Capacity { frames: 4096, slots: 4096 });
         let memory = Arc::new(Mapping::blank(layout.words * 8).expect("memory"));
         let shared = Shared::new(memory, layout);
-        shared.initialize(logical.epoch() - 1, first);
-        let publisher = Publisher::attach::<belay_logical::Error>(shared.clone(), 1, |_, _| {});
+        let room = logical.room().expect("room");
+        shared.initialize(logical.epoch() - 1, first, &room);
+        let publisher = Publisher::attach::<belay_logical::Error>(shared.clone(), 1);
         let publisher = publisher.expect("publisher");
         Self { publisher, cleaner: Cleaner::new(shared), logical, hint: 0 }
     }

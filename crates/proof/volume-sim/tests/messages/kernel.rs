@@ -39,7 +39,7 @@ impl<'d> Kernel<'d> {
         let memory = SimMemory::new(layout.words);
         let mut below = Logical::open(vec![disk]).unwrap();
         let (epoch, upto) = (below.epoch() - 1, Lower::upto(&mut below).unwrap());
-        let room = lower.room().unwrap();
+        let room = below.room().unwrap();
         Shared::new(memory.another(), layout).initialize(epoch, upto, &room);
         let shared = Shared::new(memory, layout);
         let publisher = Publisher::attach::<belay_logical::Error>(shared.clone(), 1);

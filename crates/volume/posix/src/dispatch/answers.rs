@@ -77,7 +77,7 @@ pub(super) fn statfs_out(usage: &Usage) -> Vec<u8> {
     out.blocks = usage.room.capacity;
     // What is free after the next checkpoint only is free: a writer who needs it waits for that.
     out.bfree = usage.room.free;
-    out.bavail = usage.room.free;
+    out.bavail = usage.room.for_users();
     out.files = usage.files.saturating_add(usage.more);
     out.ffree = usage.more;
     out.bsize = PAGE as u32;
