@@ -212,7 +212,7 @@ fn what_an_end_without_unmounting_leaves_is_no_damage() {
     let home = Home::filled("");
     let before = {
         let mut open = Open::at(&home.at("v.img"));
-        let gone = open.make(ROOT, "gone", 0o100_644);
+        open.make(ROOT, "gone", 0o100_644);
         open.act(|names| names.unlink(ROOT, b"gone"));
         open.checkpoint();
         let new = open.file(ROOT, "new", 2);

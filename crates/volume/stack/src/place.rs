@@ -51,31 +51,19 @@ impl Place {
     /// # Errors
     /// If there is no file system in memory for it, or the folder is not this user's alone.
     pub fn of(volume: [u8; 16]) -> Result<Self> {
-        let uid = rustix::process::getuid().as_raw();
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        let run = if uid == 0 { Some(PathBuf::from("/run")) } else { runtime };
-        let in_memory = |dir: &PathBuf| {
-            dir.is_absolute() && statfs(dir).is_ok_and(|it| it.f_type as u64 == TMPFS)
-        };
-        let folders = match run.filter(in_memory) {
-            Some(run) => [run.join("belay"), run.join("belay/volumes")],
-            None => {
-                let shm = PathBuf::from("/dev/shm");
-                ensure!(
-                    in_memory(&shm),
-                    "neither /run nor /dev/shm is a file system in memory (tmpfs): mount one there"
-                );
-                let own = shm.join(format!("belay-{uid}"));
-                [own.clone(), own.join("volumes")]
-            }
-        };
-        let id: String = volume.iter().map(|byte| format!("{byte:02x}")).collect();
-        let [_, volumes] = &folders;
-        let place = volumes.join(id);
-        for folder in folders.iter().chain([&place]) {
-            make_private(folder)?;
-        }
+        let folders = folders(volume)?;
+        folders.iter().try_for_each(|folder| make_private(folder))?;
+        let [_, _, place] = folders;
         Ok(Self(place))
+    }
+
+    /// The same, if there is one.
+    ///
+    /// # Errors
+    /// As for [`Place::of`].
+    pub fn find(volume: [u8; 16]) -> Result<Option<Self>> {
+        let [_, _, place] = folders(volume)?;
+        if place.exists() { Self::at(&place).map(Some) } else { Ok(None) }
     }
 
     /// The folder at a path, which is there.
@@ -144,6 +132,30 @@ impl Place {
         let file = self.open_lock(role)?;
         Ok(process_with_lock(file.as_fd())?)
     }
+}
+
+/// The folder of a volume, behind those above it that are belay's.
+fn folders(volume: [u8; 16]) -> Result<[PathBuf; 3]> {
+    let uid = rustix::process::getuid().as_raw();
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let run = if uid == 0 { Some(PathBuf::from("/run")) } else { runtime };
+    let in_memory =
+        |dir: &PathBuf| dir.is_absolute() && statfs(dir).is_ok_and(|it| it.f_type as u64 == TMPFS);
+    let top = match run.filter(in_memory) {
+        Some(run) => run.join("belay"),
+        None => {
+            let shm = PathBuf::from("/dev/shm");
+            ensure!(
+                in_memory(&shm),
+                "neither /run nor /dev/shm is a file system in memory (tmpfs): mount one there"
+            );
+            shm.join(format!("belay-{uid}"))
+        }
+    };
+    let volumes = top.join("volumes");
+    let id: String = volume.iter().map(|byte| format!("{byte:02x}")).collect();
+    let place = volumes.join(id);
+    Ok([top, volumes, place])
 }
 
 /// Makes a folder that this user alone can use, unless it is there.

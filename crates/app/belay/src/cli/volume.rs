@@ -62,7 +62,7 @@ pub enum Command {
         Nothing is changed. The volume must not be mounted. What a volume keeps that was not unmounted is no damage: it is said, and \
         the next mount sees to it.\n\n\
         With --json: one object {schema_version, volume, id, state (clean, damaged, unchecked), error, checkpoint, files, directories, \
-        harmed, stores: [{path, id, files, data_blocks, metadata_blocks}], waiting_bytes, orphans, findings: [{path, path_bytes, \
+        harmed, stores: [{path, id, files, data_blocks, metadata_blocks}], waiting_bytes, memory, orphans, findings: [{path, path_bytes, \
         object, store, what}], findings_unlisted, notes}.\n\n\
         Exit status: 0 if it is clean, 1 if something is wrong, 2 if it could not be checked.")]
     Check(Check),

@@ -38,7 +38,9 @@ impl Source for Fixtures {
             image_mib: 24,
             ..FixtureOptions::default()
         };
-        let fixture = Fixture::start(self.kind, &self.column.mode(&self.best), &options)?;
+        // A volume is never without belay: what nobody disturbs stands for the bare daemon.
+        let column = if self.kind == Kind::Volume { Column::Belay } else { self.column };
+        let fixture = Fixture::start(self.kind, &column.mode(&self.best), &options)?;
         Ok(Mounted { fixture, limit: self.limit, checked: Cell::new(None) })
     }
 
@@ -48,7 +50,7 @@ impl Source for Fixtures {
 
     /// The image must be looked at without its daemon.
     fn is_reusable(&self) -> bool {
-        self.kind.backed_by_directory()
+        self.kind.backed_by_directory() || self.kind == Kind::Volume
     }
 
     fn is_bare(&self) -> bool {
@@ -166,7 +168,7 @@ impl Subject for Mounted {
         if self.fixture.kind().backed_by_directory() {
             return Snapshot::read(&backing.join(name), look).map(Some);
         }
-        if matches!(self.fixture.kind(), Kind::Zoo(_)) {
+        if matches!(self.fixture.kind(), Kind::Zoo(_) | Kind::Volume) {
             return Ok(None); // what is behind it nobody else can read
         }
         // What becomes of it is seen in the image.

@@ -10,6 +10,7 @@ use belay_cache::intent;
 use belay_logical::Logical;
 use belay_object::ObjectId;
 use belay_posix::{IDS, ORPHANS, ROOT, check};
+use belay_stack::Place;
 use indicatif::{ProgressBar, ProgressStyle};
 use report::{Finding, Report};
 use std::collections::BTreeSet;
@@ -26,7 +27,10 @@ pub fn run(options: &Check) -> Result<i32> {
     let found = Named::find(&options.name).and_then(|found| {
         let found = named.insert(found);
         let mut logical = found.open()?;
-        examine(&mut logical)
+        let mut report = examine(&mut logical)?;
+        let place = Place::find(found.definition.id.into_bytes())?;
+        report.memory = place.map(|place| place.memory()).filter(|memory| memory.exists());
+        Ok(report)
     });
     let mut out = Out;
     if options.json {

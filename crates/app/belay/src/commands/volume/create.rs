@@ -80,7 +80,7 @@ fn tell(options: &Create, definition: &Definition, made: &Made, path: &Path) -> 
     if options.twin_offset == "0" {
         writeln!(out, "  metadata are written in place: it does not survive crashes")?;
     }
-    writeln!(out, "next: `belay volume check {name}`")?;
+    writeln!(out, "next: `belay volume mount {name} DIRECTORY`")?;
     Ok(())
 }
 

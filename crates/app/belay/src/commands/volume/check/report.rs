@@ -9,6 +9,7 @@ use belay_supervisor::text::{OsText, bytes, count, counted, escaped};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::path::PathBuf;
 
 /// Version of the JSON.
 const SCHEMA_VERSION: u32 = 1;
@@ -35,6 +36,8 @@ pub struct Report {
     pub orphans: u64,
     /// Bytes that the next mount replays.
     pub waiting: u64,
+    /// The memory of a mount that has not ended as it should: the next one goes on with it, and replays nothing.
+    pub memory: Option<PathBuf>,
     pub stores: Vec<belay_store::check::Report>,
     pub findings: Vec<Finding>,
     pub unlisted: u64,
@@ -90,7 +93,13 @@ impl Report {
         for (store, note) in &self.notes {
             writeln!(out, "note: {}: {note}", named.store_path(*store))?;
         }
-        if self.waiting > 0 {
+        if let Some(memory) = &self.memory {
+            writeln!(
+                out,
+                "{name} was not unmounted: what was written since that checkpoint is in {}, and is there at the next mount",
+                memory.display()
+            )?;
+        } else if self.waiting > 0 {
             let waiting = bytes(self.waiting);
             writeln!(
                 out,
@@ -163,6 +172,7 @@ pub fn to_json(name: &VolumeName, named: Option<&Named>, found: &Result<Report>)
         "harmed": report.map(Report::harmed),
         "stores": report.map(list),
         "waiting_bytes": report.map(|report| report.waiting),
+        "memory": report.and_then(|report| report.memory.as_ref()).map(|path| path.display().to_string()),
         "orphans": report.map(|report| report.orphans),
         "findings": report.map(|report| report.findings.iter().map(finding).collect::<Vec<_>>()),
         "findings_unlisted": report.map(|report| report.unlisted),
