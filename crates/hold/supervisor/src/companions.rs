@@ -28,6 +28,8 @@ const SHORT: Duration = Duration::from_secs(1);
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(1)];
 /// How often it is looked whether one hangs.
 const LOOK: Duration = Duration::from_secs(1);
+/// How soon it is looked again whether one that is to end has begun.
+const SOON: Duration = Duration::from_millis(1);
 /// So many short lives in a row are nothing unusual: somebody kills them.
 const FEW: u32 = 8;
 
@@ -186,12 +188,16 @@ fn open(companion: &Companion) -> Result<File> {
 }
 
 impl One {
+    /// The process that has the lock.
+    fn holder(&self) -> Option<u32> {
+        process_with_lock(self.lock.as_fd()).ok().flatten()
+    }
+
     /// Watches the process that has the lock, if there is one.
     fn adopt(&mut self) {
-        let holder = || process_with_lock(self.lock.as_fd()).ok().flatten();
-        let Some(watched) = holder().and_then(Watched::open) else { return };
+        let Some(watched) = self.holder().and_then(Watched::open) else { return };
         // The number may have become another process's before it was opened.
-        if holder() == Some(watched.pid) {
+        if self.holder() == Some(watched.pid) {
             self.process = Some(watched);
             self.since = Instant::now();
         }
@@ -286,7 +292,12 @@ fn keep(mut all: Vec<One>, shared: &Shared, wish: &OwnedFd, verbose: u8) {
             && let Some(last) = all.iter_mut().rev().find(|one| !one.over)
             && let Some(process) = last.process.as_ref().filter(|_| !last.told)
         {
-            last.told = process.signal(SIGTERM).is_ok();
+            // One that has just been started does not know yet what the signal means: it takes the lock when it does.
+            if last.holder() == Some(process.pid) {
+                last.told = process.signal(SIGTERM).is_ok();
+            } else {
+                next = Some(Instant::now() + SOON);
+            }
         }
         wait(&all, wish, next);
         all.iter_mut().for_each(One::look);

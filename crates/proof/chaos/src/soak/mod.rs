@@ -221,7 +221,12 @@ impl<'a> Soak<'a> {
             ..FixtureOptions::default()
         };
         let mode = match args.subject {
-            Subject::Held => killer::held(&args.belay_args),
+            Subject::Held => {
+                let mut words = args.belay_args.clone();
+                // Its processes are killed whatever they do: that a request was there several times in a row is no fault of it.
+                words.extend((self.kind == Kind::Volume).then(|| "--poison-after=0".to_owned()));
+                killer::held(&words)
+            }
             Subject::Bare => Mode::Bare,
         };
         let oracle_kind = if args.oracle == Oracle::Dir { Kind::Dir } else { self.kind };

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use belay_fixtures::process::{behind_relay, wait_for_exit};
-use belay_fixtures::{Fixture, FixtureOptions, Kind, find_number, mounts};
+use belay_fixtures::{Fixture, FixtureOptions, Kind, Mode, find_number, mounts};
 use belay_study::{Look, Snapshot, Source, Subject, User};
 use serde_json::Value;
 
@@ -39,8 +39,11 @@ impl Source for Fixtures {
             ..FixtureOptions::default()
         };
         // A volume is never without belay: what nobody disturbs stands for the bare daemon.
-        let column = if self.kind == Kind::Volume { Column::Belay } else { self.column };
-        let fixture = Fixture::start(self.kind, &column.mode(&self.best), &options)?;
+        let mode = match self.kind {
+            Kind::Volume => Mode::held(),
+            _ => self.column.mode(&self.best),
+        };
+        let fixture = Fixture::start(self.kind, &mode, &options)?;
         Ok(Mounted { fixture, limit: self.limit, checked: Cell::new(None) })
     }
 
