@@ -47,6 +47,9 @@ STUDY_CRASHES ?= 100
 STUDY_KILLS ?= 10000
 STUDY_FLAGS ?= --sessions 12 --rounds 24 --file-mib 256 --macro-rounds 6 --build-rounds 4
 
+# make volumes
+VOLUMES_OUT ?= docs/volumes
+
 # make miri: crates without `belay-`; all if none is named
 CRATES ?=
 
@@ -64,6 +67,8 @@ SUITE_FLAGS ?=
 TEST_SOAK_FIXTURES ?= passthrough-ll,passthrough-hl,bindfs,mergerfs,sshfs,ntfs-3g,avfs
 TEST_SOAK_DURATION ?= 120s
 TEST_SOAK_SEED ?= 20
+# The same for a volume, every process of which is killed.
+TEST_VOLUME_DURATION ?= 20s
 # And the fault study: the operations with most effects.
 TEST_STUDY_FIXTURES ?= ntfs-3g,bindfs,mergerfs,avfs,sshfs
 TEST_STUDY_OPS ?= create,mkdir,rename-over,unlink,append,chmod
@@ -111,7 +116,7 @@ picture: setup build ## Record the picture in README.md anew (root)
 	@scripts/record-demo $(RELEASE)
 
 .PHONY: test
-test: setup format lint build-checked unit doc daemons-page-check soak-short study-short powercuts-short fuzz-short scribble-short away-short ## Everything that must hold before a change is accepted
+test: setup format lint build-checked unit doc daemons-page-check soak-short volumes-short study-short powercuts-short fuzz-short scribble-short away-short ## Everything that must hold before a change is accepted
 	@echo
 	@echo 'test runs:'
 	@grep '^test result:' $(CHECKED)/tests.log
@@ -147,6 +152,19 @@ doc: ## Build the documentation of all crates, without warnings
 soak-short:
 	@scripts/guarded $(CHECKED)/belay-chaos soak --duration $(TEST_SOAK_DURATION) --seed $(TEST_SOAK_SEED) --fixtures $(TEST_SOAK_FIXTURES) \
 	  --every 150ms
+
+.PHONY: volumes-short
+volumes-short:
+	@scripts/guarded $(CHECKED)/belay-chaos soak --fixtures volume --oracle dir --every 20ms --seed $(TEST_SOAK_SEED) \
+	  --duration $(TEST_VOLUME_DURATION)
+	@scripts/guarded $(CHECKED)/belay-chaos study controlled --columns belay --fixtures volume --signals KILL --out $(CHECKED)/study
+
+.PHONY: volumes
+volumes: setup build ## Volumes under fire, into docs/volumes: a soak whose processes are killed, and a crash at every point (KILLS, SEED)
+	@mkdir -p $(VOLUMES_OUT)
+	@scripts/guarded $(RELEASE)/belay-chaos soak --fixtures volume --oracle dir --every 20ms --kills $(or $(KILLS),10000) \
+	  $(if $(SEED),--seed $(SEED)) --page $(VOLUMES_OUT)/soak.md
+	@scripts/guarded $(RELEASE)/belay-chaos study controlled --columns belay --fixtures volume --no-verdict --out $(VOLUMES_OUT)
 
 .PHONY: soak
 soak: setup build ## Random operations under fire, compared with the bare daemon (DURATION, KILLS, SEED, FIXTURES)
