@@ -65,10 +65,16 @@ pub struct Answers {
 impl Answers {
     /// What a request was answered; `None` if nothing of it has happened. Whoever published it does so no more.
     pub fn to<M: Memory>(&mut self, shared: &Shared<M>, unique: u64) -> Option<&[u8]> {
-        let mut number = self.next.max(shared.trimmed());
-        while number < shared.end()
-            && let Slot::Published(first) = shared.slot(number)
-        {
+        let mut number = self.next;
+        loop {
+            number = number.max(shared.trimmed());
+            let Slot::Published(first) = shared.slot(number) else {
+                if shared.trimmed() > number {
+                    // It has left the log since, which goes on.
+                    continue;
+                }
+                break;
+            };
             // One that cannot be read has left the log meanwhile, and is among those that are kept.
             if let Ok((record, _)) = shared.read_record(first) {
                 self.add(shared, number, record.unique, record.reply);

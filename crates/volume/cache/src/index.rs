@@ -161,7 +161,13 @@ impl Index {
             if self.next < durable {
                 *self = Self { next: durable, durable, ..Self::default() };
             }
-            let Slot::Published(frame) = shared.slot(self.next) else { break };
+            let Slot::Published(frame) = shared.slot(self.next) else {
+                if shared.durable() > self.next {
+                    // Its slot was given to a later one since. The log goes on behind what is durable.
+                    continue;
+                }
+                break;
+            };
             let read = shared.read_record(frame);
             // Frames are given back when they are durable. So it was there as a whole if it is not durable now.
             if shared.durable() > self.next {

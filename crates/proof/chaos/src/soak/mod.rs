@@ -266,7 +266,14 @@ impl<'a> Soak<'a> {
         let (ops, errors, slowest) = (driver.ops(), driver.errors(), driver.slowest());
         let (refused, void) = (driver.refused(), driver.void());
         let found = match found {
-            Some(mismatch) => Some(mismatch),
+            // Whether it is a lasting one shows in the trees.
+            Some(mut mismatch) => {
+                let lasting = drive::trees(&oracle, &subject, ops);
+                if let Ok(Some(lasting)) = lasting {
+                    mismatch.subject += &format!("; {}: {}", lasting.what, lasting.subject);
+                }
+                Some(mismatch)
+            }
             None => drive::trees(&oracle, &subject, ops)?,
         };
         let found = found.or_else(|| {
