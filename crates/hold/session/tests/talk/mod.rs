@@ -56,6 +56,11 @@ impl Talk {
         Self::with(Options::VOLATILE_INODES)
     }
 
+    /// Of a daemon that keeps records of what it has done.
+    pub fn recorded() -> Self {
+        Self::with(Options::RECORDS)
+    }
+
     /// Under the policy `epoch` with a kernel that cannot send requests again.
     pub fn logged_with_copies() -> Self {
         Self::with(Options::EPOCH | Options::NO_RESEND)

@@ -72,6 +72,11 @@ impl Status {
             "  belay       supervisor {}, keeper {}, up {uptime}",
             self.supervisor.pid, self.keeper.pid
         )?;
+        for one in &self.companions {
+            let process = one.pid.map_or("no process".to_owned(), |pid| format!("process {pid}"));
+            let again = text::counted(one.restarts, "restart", "restarts");
+            writeln!(out, "  beside      {} ({process}), {again}", one.role)?;
+        }
         writeln!(
             out,
             "  policy      {} ({}), {}",
