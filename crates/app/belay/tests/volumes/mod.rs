@@ -11,12 +11,16 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A folder with names of volumes, and images.
 pub struct Home {
     dir: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
 }
+
+/// One test at a time: what one of them starts has copies of the images that another one has open and locked, until its exec.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// What the program said.
 pub struct Said {
@@ -49,7 +53,8 @@ impl Said {
 
 impl Home {
     pub fn new() -> Self {
-        Self { dir: tempfile::tempdir().expect("tempdir") }
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        Self { dir: tempfile::tempdir().expect("tempdir"), _turn: turn }
     }
 
     pub fn at(&self, name: &str) -> PathBuf {
