@@ -148,12 +148,26 @@ impl Report {
         std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
     }
 
+    /// What it was compared with, and who was killed.
+    fn against(&self) -> &'static str {
+        match self.fixtures.iter().all(|one| one.fixture == Kind::Volume) {
+            true => {
+                "a plain directory. Every process of the volume is killed at random instants, one in four times several at once; \
+                 of keeper and supervisor one at a time, and not within two seconds of the last such kill. The volume is checked \
+                 at the end."
+            }
+            false => {
+                "a bare mount of the same daemon that nobody kills. The daemon is killed at random instants, also in recoveries."
+            }
+        }
+    }
+
     /// Writes it as a page in Markdown.
     pub fn write_page(&self, path: &Path, seed: u64) -> Result<()> {
         let mut text = format!(
-            "Random operations on a held mount are compared, answer by answer and at the end tree by tree, with a bare mount of \
-             the same daemon that nobody kills. The daemon is killed at random instants, also in recoveries.\n\n\
+            "Random operations on a held mount are compared, answer by answer and at the end tree by tree, with {}\n\n\
              \u{20}   {}\n\nThe seed is {seed}.\n\n",
+            self.against(),
             command_line()
         );
         let counts =
