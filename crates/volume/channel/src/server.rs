@@ -4,10 +4,11 @@ use crate::frame::{self, Inbox};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{self, Permissions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -126,7 +127,7 @@ impl Server {
 
     fn accept(&mut self) {
         while let Ok((stream, _)) = self.listener.accept() {
-            let is_set = stream.set_nonblocking(true).is_ok();
+            let is_set = stream.set_write_timeout(Some(PATIENCE)).is_ok();
             if self.clients.len() < MOST && is_set {
                 self.clients.push(Client { number: self.next, stream, inbox: Inbox::default() });
                 self.next += 1;
@@ -139,19 +140,23 @@ impl Server {
         let Some(client) = self.clients.iter_mut().find(|client| client.number == number) else {
             return false;
         };
-        let ask = match client.inbox.take(&mut client.stream) {
+        let ask = match client.inbox.take(&mut WhatIsThere(&client.stream)) {
             Ok(Some(ask)) => ask,
             Ok(None) => return true,
             Err(_) => return false,
         };
         let Some(answer) = service.answer(number, ask) else { return false };
-        let sent = client
-            .stream
-            .set_nonblocking(false)
-            .and_then(|()| client.stream.set_write_timeout(Some(PATIENCE)))
-            .and_then(|()| frame::send(&mut client.stream, &answer))
-            .and_then(|()| client.stream.set_nonblocking(true));
-        sent.is_ok()
+        frame::send(&mut client.stream, &answer).is_ok()
+    }
+}
+
+/// A stream of which is read what is there, without waiting for more.
+struct WhatIsThere<'a>(&'a UnixStream);
+
+impl Read for WhatIsThere<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let (length, _) = recv(self.0, out, RecvFlags::DONTWAIT)?;
+        Ok(length)
     }
 }
 

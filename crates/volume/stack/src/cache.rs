@@ -104,14 +104,10 @@ impl Cache {
     ) -> std::result::Result<T, String> {
         let mut deaths = 0;
         loop {
-            let done = match self.below.is_open() {
-                true => act(&self.cleaner, &mut self.below),
-                false => self
-                    .below
-                    .renew()
-                    .map_err(belay_cache::Error::Lower)
-                    .and_then(|()| act(&self.cleaner, &mut self.below)),
-            };
+            let ready = if self.below.is_open() { Ok(()) } else { self.below.renew() };
+            let done = ready
+                .map_err(belay_cache::Error::Lower)
+                .and_then(|()| act(&self.cleaner, &mut self.below));
             match done {
                 Ok(done) => return Ok(done),
                 Err(belay_cache::Error::Lower(Below::Lost)) if deaths < DEATHS => deaths += 1,
