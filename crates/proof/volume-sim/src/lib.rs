@@ -25,6 +25,17 @@ pub mod stack;
 pub mod store;
 pub mod stuffed;
 
+use belay_cache::Capacity;
+use rand::Rng;
+
+/// The capacity of a cache that is soon full, or is not.
+pub fn random_capacity(random: &mut Random) -> Capacity {
+    Capacity {
+        frames: [40, 200, 800][random.random_range(0..3)],
+        slots: [8, 30, 200][random.random_range(0..3)],
+    }
+}
+
 /// The seeds of a test: as many as usual, `BELAY_SOAK` times as many, or `BELAY_SEED` alone.
 pub fn seeds(usual: u64) -> std::ops::Range<u64> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());

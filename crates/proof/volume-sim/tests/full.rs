@@ -7,7 +7,7 @@ use belay_store::Parameters;
 use belay_volume_sim::disk::SimDisk;
 use belay_volume_sim::stack::Stack;
 use belay_volume_sim::stuffed::Stuffed;
-use belay_volume_sim::{Random, seeds};
+use belay_volume_sim::{Random, random_capacity, seeds};
 use rand::{Rng, SeedableRng};
 
 #[test]
@@ -17,10 +17,7 @@ fn what_is_published_finds_room_whoever_dies() {
     let (mut taken, mut paid) = (0, 0);
     for seed in seeds.clone() {
         let mut random = Random::seed_from_u64(seed);
-        let capacity = Capacity {
-            frames: [40, 200, 800][random.random_range(0..3)],
-            slots: [8, 30, 200][random.random_range(0..3)],
-        };
+        let capacity = random_capacity(&mut random);
         let stores = random.random_range(1..3);
         let blocks = random.random_range(300..700);
         let mut stack = Stack::with(seed, stores, capacity, blocks).unwrap();

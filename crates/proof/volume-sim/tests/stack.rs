@@ -3,7 +3,7 @@
 
 use belay_cache::Capacity;
 use belay_volume_sim::stack::Stack;
-use belay_volume_sim::{Random, seeds};
+use belay_volume_sim::{Random, random_capacity, seeds};
 use rand::{Rng, SeedableRng};
 
 #[test]
@@ -12,10 +12,7 @@ fn nothing_is_lost_whoever_dies() {
     let mut all = Vec::new();
     for seed in seeds.clone() {
         let mut random = Random::seed_from_u64(seed);
-        let capacity = Capacity {
-            frames: [40, 200, 800][random.random_range(0..3)],
-            slots: [8, 30, 200][random.random_range(0..3)],
-        };
+        let capacity = random_capacity(&mut random);
         let stores = random.random_range(1..3);
         let mut stack = Stack::new(seed, stores, capacity).unwrap();
         stack.run(200).unwrap_or_else(|why| {

@@ -1,32 +1,15 @@
 //! A life of a publisher begins while checkpoints are taken: it sees all that was published, and finds all answers.
 
+mod words;
+
 use belay_cache::answers::Answers;
 use belay_cache::{Capacity, Cleaner, Error, Layout, Publisher, Shared};
-use belay_memory::Memory;
 use belay_object::{Attributes, Class, Credit, Lower, ObjectId, Operation, PAGE, Room};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
-
-struct Words(Vec<AtomicU64>);
-
-impl Memory for Words {
-    fn load(&self, at: usize) -> u64 {
-        self.0.get(at).map_or(0, |word| word.load(SeqCst))
-    }
-    fn store(&self, at: usize, value: u64) {
-        if let Some(word) = self.0.get(at) {
-            word.store(value, SeqCst);
-        }
-    }
-    fn compare_exchange(&self, at: usize, old: u64, new: u64) -> Result<u64, u64> {
-        self.0.get(at).map_or(Err(0), |word| word.compare_exchange(old, new, SeqCst, SeqCst))
-    }
-    fn add(&self, at: usize, by: u64) -> u64 {
-        self.0.get(at).map_or(0, |word| word.fetch_add(by, SeqCst))
-    }
-}
+use words::Words;
 
 /// What the layer below has: of each object its first page, by its first byte.
 #[derive(Default)]
@@ -113,8 +96,7 @@ impl Drop for Over<'_> {
 fn a_life_that_begins_amid_checkpoints_sees_all() {
     const OBJECTS: u64 = 40;
     let layout = Layout::new(Capacity { frames: 4000, slots: 1000 });
-    let words = (0..layout.words).map(|_| AtomicU64::new(0)).collect();
-    let shared = Shared::new(Arc::new(Words(words)), layout);
+    let shared = Shared::new(Arc::new(Words::new(layout.words)), layout);
     shared.initialize(0, 0, &ample());
     let below = Below::default();
     let over = AtomicBool::new(false);
