@@ -1,7 +1,7 @@
 //! How a process shows that it gets on: two words that somebody else looks at now and then.
 //!
-//! Invariant: what waits for another process or for a disk says so before, and takes that back behind: that is no hang of its own,
-//! however long it takes.
+//! Invariant: a thread that waits for another process or for a disk says so before, and takes that back behind: that is no hang of the
+//! process, however long it takes.
 
 use crate::words::Memory;
 
@@ -21,15 +21,16 @@ pub struct Pulse<M> {
 pub struct Seen {
     /// Grows while the process gets on.
     pub beats: u64,
-    /// It waits for somebody else.
+    /// One of its threads waits for somebody else.
     pub waits: bool,
 }
 
 impl<M: Memory> Pulse<M> {
     /// In that memory, of [`BYTES`] bytes. An earlier life may have left anything there.
     pub fn new(memory: M) -> Self {
+        memory.store(WAITS, 0);
         let this = Self { memory };
-        this.wait(false);
+        this.beat();
         this
     }
 
@@ -38,10 +39,11 @@ impl<M: Memory> Pulse<M> {
         self.memory.add(BEATS, 1);
     }
 
-    /// It waits for somebody else from now on, or does so no more.
+    /// A thread waits for somebody else from now on, or does so no more.
     pub fn wait(&self, waits: bool) {
         self.beat();
-        self.memory.store(WAITS, u64::from(waits));
+        // One less, in the arithmetic of words.
+        self.memory.add(WAITS, if waits { 1 } else { u64::MAX });
     }
 }
 
@@ -74,9 +76,13 @@ mod tests {
         assert!(!first.waits, "an earlier life's");
         pulse.beat();
         assert!(seen().beats > first.beats && !seen().waits);
+        let other = pulse.clone();
         pulse.wait(true);
+        other.wait(true);
         assert!(seen().waits);
         pulse.wait(false);
+        assert!(seen().waits, "the other one still does");
+        other.wait(false);
         assert!(!seen().waits);
     }
 }

@@ -9,7 +9,6 @@
 use crate::shared::Shared;
 use belay_memory::Memory;
 use belay_object::{ObjectId, PAGE};
-use std::collections::BTreeSet;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A frame, and which of its contents.
@@ -109,12 +108,12 @@ impl<M: Memory> Shared<M> {
             && checksum == xxh3_64(out)
     }
 
-    /// Gives back all frames of generations other than `alive` that are not in `used`.
-    pub(crate) fn sweep(&self, alive: u32, used: &BTreeSet<u32>) {
+    /// Gives back all frames of generations other than `alive` that are not in use; of each, `used` says that.
+    pub(crate) fn sweep(&self, alive: u32, used: &[bool]) {
         for frame in 0..self.layout.capacity.frames {
             let state = self.memory.load(self.layout.entry(frame));
             let is_dead = state & TAKEN != 0 && generation_of(state) != alive & 0xff_ffff;
-            if is_dead && !used.contains(&frame) {
+            if is_dead && used.get(frame as usize) == Some(&false) {
                 self.give_back(frame);
             }
         }

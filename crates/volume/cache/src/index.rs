@@ -9,7 +9,7 @@ use crate::record::Record;
 use crate::shared::Shared;
 use belay_memory::Memory;
 use belay_object::{Class, Credit, ObjectId, Operation, PAGE, Undecodable};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Something, and of which transaction it is.
 pub type Since<T> = (T, u64);
@@ -126,10 +126,10 @@ impl Index {
     }
 
     /// The frames of the transactions in here.
-    pub fn frames(&self) -> BTreeSet<u32> {
+    pub fn frames(&self) -> impl Iterator<Item = u32> {
         let own = self.frames.values().flat_map(|used| &used.own).copied();
         let pages = self.frames.values().flat_map(|used| &used.pages).map(|page| page.frame);
-        own.chain(pages).collect()
+        own.chain(pages)
     }
 
     /// The frames of one of the transactions in here.
@@ -142,10 +142,10 @@ impl Index {
     /// # Errors
     /// If something in the log makes no sense.
     pub fn catch_up<M: Memory>(&mut self, shared: &Shared<M>, end: u64) -> Result<(), Undecodable> {
-        self.take_in(shared, end, |_| {})
+        self.take_in(shared, end, |_, _| {})
     }
 
-    /// The same, with all that was published of each.
+    /// The same, with the number of each, and all that was published of it.
     ///
     /// # Errors
     /// As for [`Index::catch_up`].
@@ -153,7 +153,7 @@ impl Index {
         &mut self,
         shared: &Shared<M>,
         end: u64,
-        mut each: impl FnMut(&Record),
+        mut each: impl FnMut(u64, &Record),
     ) -> Result<(), Undecodable> {
         while self.next < end.min(shared.end()) {
             // Whoever is slower than the checkpoints skips what they have.
@@ -178,7 +178,7 @@ impl Index {
             for operation in record.transaction.operations() {
                 self.apply(self.next, &operation?, &mut pages)?;
             }
-            each(&record);
+            each(self.next, &record);
             self.owed = self.owed.and(record.cost);
             self.frames.insert(self.next, Used { own, pages, cost: record.cost });
             self.next += 1;

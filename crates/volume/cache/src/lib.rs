@@ -8,6 +8,7 @@
 //! | [`record`] | how a transaction lies in frames |
 //! | [`index`] | what all transactions since the last checkpoint come to: one process's own view of the log |
 //! | [`clean`] | what was read from the layer below, kept for the next time |
+//! | [`recent`] | whether what was fetched from the layer below meanwhile is still right |
 //! | [`credit`] | how much room a transaction can take |
 //! | [`publisher`] | how a namespace module makes a transaction, and reads what it and others have published |
 //! | [`intent`] | how what somebody was told is durable survives a power failure before the next checkpoint |
@@ -42,6 +43,7 @@ pub mod layout;
 pub mod log;
 pub mod mount;
 pub mod publisher;
+pub mod recent;
 pub mod record;
 mod shared;
 

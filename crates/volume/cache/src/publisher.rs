@@ -1,22 +1,20 @@
 //! How a namespace module makes a transaction, and reads what it and others have published.
 
+mod reading;
+
 use crate::clean::Clean;
 use crate::credit::Known;
 use crate::error::Error;
 use crate::frames::Version;
-use crate::index::{Changed, Index};
+use crate::index::Index;
 use crate::log::Slot;
+use crate::recent::Recent;
 use crate::record::{Record, frames_of};
 use crate::shared::Shared;
 use belay_memory::Memory;
-use belay_object::{
-    Attributes, Class, Credit, Lower, ObjectId, Operation, PAGE, Room, Transaction, Undecodable,
-};
+use belay_object::{Class, Credit, ObjectId, Operation, PAGE, Transaction, Undecodable};
 use std::collections::BTreeMap;
 use zerocopy::little_endian::U64;
-
-/// Pages that are read with one that is missed.
-const MOST_AHEAD: usize = 32;
 
 /// A process that reads and changes objects.
 #[derive(Debug)]
@@ -26,6 +24,7 @@ pub struct Publisher<M: Memory> {
     generation: u32,
     index: Index,
     clean: Clean,
+    recent: Recent,
     hint: u32,
 }
 
@@ -55,6 +54,13 @@ impl Draft {
     }
 }
 
+/// What a publisher knows of the log at some moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    next: u64,
+    durable: u64,
+}
+
 /// Why there is no way on in the memory itself.
 fn damaged<L>(why: &Undecodable) -> Error<L> {
     Error::Damaged(why.why())
@@ -69,17 +75,24 @@ impl<M: Memory> Publisher<M> {
     pub fn attach<L>(shared: Shared<M>, generation: u32) -> Result<Self, Error<L>> {
         let mut index = Index::of(&shared);
         index.catch_up(&shared, u64::MAX).map_err(|why| damaged(&why))?;
-        let mut used = index.frames();
+        let mut used = vec![false; shared.layout.capacity.frames as usize];
+        let mut use_frame = |frame: u32| {
+            if let Some(used) = used.get_mut(frame as usize) {
+                *used = true;
+            }
+        };
+        index.frames().for_each(&mut use_frame);
         // What is durable and not given back yet is the cleaner's.
         for number in shared.trimmed()..index.durable() {
             if let Slot::Published(first) = shared.slot(number)
                 && let Ok((own, pages)) = shared.frames_of_record(first)
             {
-                used.extend(own.into_iter().chain(pages).map(|version| version.frame));
+                own.into_iter().chain(pages).for_each(|version| use_frame(version.frame));
             }
         }
         shared.sweep(generation, &used);
-        Ok(Self { shared, generation, index, clean: Clean::default(), hint: 0 })
+        let (clean, recent) = (Clean::default(), Recent::new(index.next()));
+        Ok(Self { shared, generation, index, clean, recent, hint: 0 })
     }
 
     /// Keeps up to so many bytes of what it reads from the layer below.
@@ -94,14 +107,17 @@ impl<M: Memory> Publisher<M> {
     /// # Errors
     /// [`Error::Damaged`].
     pub fn refresh<L>(&mut self) -> Result<(), Error<L>> {
-        let (index, clean) = (&mut self.index, &mut self.clean);
+        let (index, clean, recent) = (&mut self.index, &mut self.clean, &mut self.recent);
         let before = index.durable();
-        let taken = index.take_in(&self.shared, u64::MAX, |record| {
+        let taken = index.take_in(&self.shared, u64::MAX, |number, record| {
             clean.published(&record.transaction);
+            let operations = record.transaction.operations().flatten();
+            operations.for_each(|operation| recent.changed(operation.object(), number));
         });
         if index.durable() != before {
             // It has skipped some, and nobody knows what they have changed.
             clean.clear();
+            *recent = Recent::new(index.next());
         }
         taken.map_err(|why| damaged(&why))?;
         // What others have published meanwhile, and is durable as well, is skipped the next time.
@@ -110,152 +126,18 @@ impl<M: Memory> Publisher<M> {
         Ok(())
     }
 
-    /// What is known of an object; `None` if there is none.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`]; those of the layer below.
-    pub fn attributes<B: Lower>(
-        &mut self,
-        below: &mut B,
-        object: ObjectId,
-    ) -> Result<Option<Attributes>, Error<B::Error>> {
-        self.refresh()?;
-        self.attributes_now(below, object)
+    /// What is known here of the log at this moment.
+    pub fn moment(&self) -> Moment {
+        Moment { next: self.index.next(), durable: self.index.durable() }
     }
 
-    /// The same, with what is known here of the log.
-    fn attributes_now<B: Lower>(
-        &mut self,
-        below: &mut B,
-        object: ObjectId,
-    ) -> Result<Option<Attributes>, Error<B::Error>> {
-        let changed = self.index.changed(object);
-        let mut found = match changed.and_then(|changed| changed.is_there()) {
-            Some(false) => return Ok(None),
-            Some(true) => {
-                let made = changed.and_then(|changed| changed.made);
-                let class = made.map_or(Class::Data, |(class, _)| class);
-                Attributes { size: 0, class, attributes: Vec::new() }
-            }
-            None => {
-                let found = match self.clean.attributes(object) {
-                    Some(found) => found,
-                    None => {
-                        let found = below.attributes(object).map_err(Error::Lower)?;
-                        self.clean.keep_attributes(object, found.as_ref());
-                        found
-                    }
-                };
-                match found {
-                    None => return Ok(None),
-                    Some(found) => found,
-                }
-            }
-        };
-        if let Some(changed) = changed {
-            found.size = changed.size.map_or(found.size, |(size, _)| size);
-            if let Some((attributes, _)) = &changed.attributes {
-                found.attributes.clone_from(attributes);
-            }
-        }
-        Ok(Some(found))
-    }
-
-    /// Reads one page of an object that there is. What was never written is zeros.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`]; those of the layer below.
-    pub fn read<B: Lower>(
-        &mut self,
-        below: &mut B,
-        object: ObjectId,
-        page: u64,
-        out: &mut [u8; PAGE],
-    ) -> Result<(), Error<B::Error>> {
-        loop {
-            self.refresh()?;
-            let durable = self.index.durable();
-            let changed = self.index.changed(object);
-            let found = changed.and_then(|changed| changed.pages.get(&page).copied());
-            match found {
-                Some((Some(version), _)) => {
-                    if self.shared.read_page(version, object, page, out) {
-                        return Ok(());
-                    }
-                    // It has become durable meanwhile, or the memory is damaged.
-                    if self.shared.durable() == durable {
-                        return Err(Error::Damaged("a page does not match its checksum"));
-                    }
-                }
-                Some((None, _)) => {
-                    out.fill(0);
-                    return Ok(());
-                }
-                None if changed.is_none_or(|changed| changed.is_below(page)) => {
-                    return self.read_below(below, object, page, out);
-                }
-                None => {
-                    out.fill(0);
-                    return Ok(());
-                }
-            }
-        }
-    }
-
-    /// Reads a page of which the log has nothing, and what follows it, if a file seems to be read from one end to the other.
-    fn read_below<B: Lower>(
-        &mut self,
-        below: &mut B,
-        object: ObjectId,
-        page: u64,
-        out: &mut [u8; PAGE],
-    ) -> Result<(), Error<B::Error>> {
-        if self.clean.page(object, page, out) {
-            return Ok(());
-        }
-        let ahead = self.ahead(below, object, page)?;
-        let mut all = vec![[0; PAGE]; 1 + ahead];
-        if ahead == 0 || below.read(object, page, all.as_flattened_mut()).is_err() {
-            // What is wrong with a page that follows says nothing of this one.
-            all.truncate(1);
-            below.read(object, page, out).map_err(Error::Lower)?;
-            all.fill(*out);
-        }
-        // A page that is about to lose its end is not kept: the layer below will say something else of it.
-        let cut = self.index.changed(object).and_then(Changed::cut).unwrap_or(u64::MAX);
-        for (number, content) in (page..).zip(&all) {
-            if number.saturating_add(1).saturating_mul(PAGE as u64) <= cut {
-                self.clean.keep_page(object, number, content);
-            }
-        }
-        if let Some(first) = all.first() {
-            *out = *first;
-        }
-        Ok(())
-    }
-
-    /// How many pages behind a page are worth reading with it.
-    fn ahead<B: Lower>(
-        &mut self,
-        below: &mut B,
-        object: ObjectId,
-        page: u64,
-    ) -> Result<usize, Error<B::Error>> {
-        let is_next = page.checked_sub(1).is_none_or(|last| self.clean.has_page(object, last));
-        if !is_next || !self.clean.has_room_for(MOST_AHEAD) {
-            return Ok(0);
-        }
-        let found = self.attributes_now(below, object)?;
-        let Some(found) = found.filter(|found| found.class == Class::Data) else { return Ok(0) };
-        let changed = self.index.changed(object);
-        let is_unknown = |number: &u64| {
-            let is_below = changed.is_none_or(|changed| {
-                changed.is_below(*number) && !changed.pages.contains_key(number)
-            });
-            is_below && !self.clean.has_page(object, *number)
-        };
-        let pages = found.size.div_ceil(PAGE as u64);
-        Ok((page.saturating_add(1)..pages).take(MOST_AHEAD).take_while(is_unknown).count())
+    /// Whether what the layer below says of an object, asked for at some moment since that one, is what it would say now, as far as is
+    /// known here ([`Publisher::refresh`]): nothing was published of the object, and nothing of it that was published before has become
+    /// durable.
+    pub fn is_as_it_was(&self, object: ObjectId, then: Moment) -> bool {
+        let before = self.recent.before(object);
+        // Of what was durable then, the layer below has told.
+        before <= then.durable || before <= then.next && then.durable == self.index.durable()
     }
 
     /// Begins a transaction.
@@ -371,19 +253,6 @@ impl<M: Memory> Publisher<M> {
         for frame in draft.frames {
             self.shared.give_back(frame);
         }
-    }
-
-    /// How much room there is, without what is in the log can take.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`]; those of the layer below.
-    pub fn room<B: Lower>(&mut self, below: &mut B) -> Result<Room, Error<B::Error>> {
-        self.refresh()?;
-        let owed = self.index.owed();
-        let room = below.room().map_err(Error::Lower)?;
-        let without = |blocks: u64| blocks.saturating_sub(owed.blocks);
-        let (free, available) = (without(room.free), without(room.available));
-        Ok(Room { free, available, credit: room.credit.without(owed), ..room })
     }
 
     /// How many transactions are not durable yet, as far as is known here.

@@ -103,9 +103,9 @@ impl<M: Memory> Shared<M> {
             let at = self.layout.content(frame);
             let head = if frames.is_empty() { HEAD } else { NEXT };
             let here = (whole - bytes.len()).min((FRAME - head) * 8);
-            let mut part = vec![0; here];
-            self.memory.load_bytes(at + head, &mut part);
-            bytes.extend_from_slice(&part);
+            let begin = bytes.len();
+            bytes.resize(begin + here, 0);
+            self.memory.load_bytes(at + head, bytes.get_mut(begin..).unwrap_or_default());
             frames.push(frame);
             next = self.memory.load(at);
         }

@@ -32,7 +32,7 @@ use zerocopy::{FromZeros, IntoBytes};
 pub enum Outcome {
     /// This is the answer.
     Reply(Vec<u8>),
-    /// It failed, through no fault of who asked: this is the answer, and this is why.
+    /// It failed, through no fault of who asked: this is the answer, none if it is empty, and this is why.
     Fault(Vec<u8>, String),
     /// There is no answer to it.
     Nothing,
@@ -72,6 +72,10 @@ impl<M: Memory, B: Lower> Module<M, B> {
         &mut self.below
     }
 
+    pub(crate) fn publisher(&mut self) -> &mut Publisher<M> {
+        &mut self.publisher
+    }
+
     /// Makes an empty namespace.
     ///
     /// # Errors
@@ -99,8 +103,8 @@ impl<M: Memory, B: Lower> Module<M, B> {
         }
     }
 
-    /// Handles a message. A request that was published by an earlier life is answered without it. If there is no room, no other message may
-    /// be handled before this one is handled again.
+    /// Handles a message. A request that was published by an earlier life is answered without it. If there is no room, it is handled again
+    /// when there is; of a FORGET, a part may have happened then, and no other message may be handled before.
     pub fn handle(&mut self, bytes: &[u8], now: Time) -> Outcome {
         let Ok(request) = Request::parse(bytes) else { return Outcome::Nothing };
         let unique = request.header.unique;
@@ -136,8 +140,9 @@ impl<M: Memory, B: Lower> Module<M, B> {
     fn forget(&mut self, unique: u64, nodes: &[ObjectId]) -> Outcome {
         match self.remove_forgotten(unique, nodes) {
             Err(Error::Cache(belay_cache::Error::Full)) => Outcome::Full,
-            // Nobody can be told. What stays is removed when the volume is mounted next.
-            Ok(()) | Err(_) => Outcome::Nothing,
+            Ok(()) => Outcome::Nothing,
+            // Nobody waits for an answer. What stays is removed when the volume is mounted next.
+            Err(why) => Outcome::Fault(Vec::new(), format!("FORGET: {why}")),
         }
     }
 

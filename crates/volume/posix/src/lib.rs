@@ -12,6 +12,7 @@
 //! | [`mod@format`] | how an empty namespace is made |
 //! | [`check`] | whether names and objects are as they should be |
 //! | [`dispatch`] | what a message of the kernel asks for, and how it is answered |
+//! | [`fetch`] | how a message that needs something of the layer below lets others be handled meanwhile |
 //!
 //! Nothing of a request is kept when it is done: a life of the module that ends loses nothing but requests under way, of each of which
 //! all or nothing has happened.
@@ -24,6 +25,7 @@ pub mod directory;
 pub mod dispatch;
 mod error;
 pub mod extended;
+pub mod fetch;
 mod format;
 pub mod ids;
 pub mod namespace;

@@ -8,6 +8,7 @@
 //! | [`store`] | store | the logical layer with its stores, asked by the two others |
 //! | [`cache`] | cache | when checkpoints are taken, and how a sync is made durable |
 //! | [`namespace`] | namespace | the POSIX namespace module, as a FUSE daemon |
+//! | `serving` | namespace | how several threads serve the device |
 //!
 //! The namespace module publishes transactions in the memory, and answers them at once. The cache brings them to the stores, and takes
 //! checkpoints. The store's process keeps nothing that is not in the last checkpoint. They wait for each other as long as it takes: a
@@ -21,6 +22,7 @@ pub mod memory;
 pub mod namespace;
 pub mod place;
 mod pulse;
+mod serving;
 pub mod store;
 
 pub use place::{Place, Role};

@@ -1,0 +1,330 @@
+//! How several threads serve one device.
+//!
+//! One of them at a time has the turn: it reads messages, and handles what needs nothing of another process, which costs no thread more
+//! than a lone one. Before it waits for somebody it gives the turn away, and the next one reads. So a message that lacks something of the
+//! stores, or room, holds up nobody else.
+//!
+//! A FORGET is handled by who has the turn, whatever it waits for: no message that came later may be handled before, as it could take a
+//! file up again, or the number of one that is gone.
+
+use crate::memory::Memory;
+use crate::place::{Place, Role};
+use crate::pulse::Pulse;
+use anyhow::{Context, Result};
+use belay_cache::answers::Answers;
+use belay_channel::{CacheAnswer, CacheAsk, Connection, RemoteStore};
+use belay_posix::Time;
+use belay_posix::dispatch::{Module, Outcome};
+use belay_posix::fetch::Fetched;
+use belay_sys::Mapping;
+use belay_wire::errno::{EIO, ENODATA};
+use belay_wire::{Opcode, Request, Unique, build, record};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::SystemTime;
+
+const ENOENT: i32 = 2;
+const EINTR: i32 = 4;
+const EAGAIN: i32 = 11;
+const ENODEV: i32 = 19;
+
+/// The largest message: a write, and what is before its data.
+const LARGEST: usize = (1 << 20) + 4096;
+
+/// Threads at the most. If all of them wait for somebody, so does who comes next.
+const MOST_THREADS: usize = 32;
+
+/// So often is something fetched for a message before others wait for it: what was fetched becomes old if others change it, and a listing
+/// lacks something of each file.
+const PATIENCE: u32 = 32;
+
+/// A module that is asked by several threads.
+pub type Shared = Module<Arc<Mapping>, Fetched<RemoteStore>>;
+
+/// A request that is answered when something is durable.
+struct Synced {
+    objects: Vec<u64>,
+    unique: u64,
+    reply: Vec<u8>,
+}
+
+/// What all threads share.
+struct Serving {
+    device: File,
+    memory: Memory,
+    pulse: Pulse,
+    store: PathBuf,
+    cache: PathBuf,
+    /// Held by who reads the device. False when nobody is to read it any more.
+    turn: Mutex<bool>,
+    state: Mutex<State>,
+    /// Threads, and those of them that wait for the turn.
+    threads: AtomicUsize,
+    idle: AtomicUsize,
+    syncs: Sender<Synced>,
+    over: Sender<Result<()>>,
+}
+
+struct State {
+    module: Shared,
+    answers: Answers,
+}
+
+/// Serves until it is unmounted.
+///
+/// # Errors
+/// If the device cannot be read or written to.
+pub fn serve(
+    place: &Place,
+    pulse: Pulse,
+    memory: Memory,
+    module: Shared,
+    device: File,
+) -> Result<()> {
+    let (syncs, later) = channel();
+    let (over, ends) = channel();
+    let serving = Arc::new(Serving {
+        device,
+        memory,
+        pulse,
+        store: place.socket(Role::Store),
+        cache: place.socket(Role::Cache),
+        turn: Mutex::new(true),
+        state: Mutex::new(State { module, answers: Answers::default() }),
+        threads: AtomicUsize::new(0),
+        idle: AtomicUsize::new(0),
+        syncs,
+        over,
+    });
+    let syncing = Arc::clone(&serving);
+    let spawned =
+        thread::Builder::new().name("sync".into()).spawn(move || syncing.sync_all(&later));
+    spawned.context("cannot start a thread")?;
+    serving.add_thread().context("cannot start a thread")?;
+    // Who waits for another process then has nobody left who asks.
+    ends.recv().context("the threads have ended")?
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A thread that serves, and what it has to ask others with.
+struct Worker<'a> {
+    serving: &'a Arc<Serving>,
+    turn: Option<MutexGuard<'a, bool>>,
+    store: Option<RemoteStore>,
+    cache: Connection<CacheAsk, CacheAnswer>,
+}
+
+impl Serving {
+    fn add_thread(self: &Arc<Self>) -> io::Result<()> {
+        let serving = Arc::clone(self);
+        self.threads.fetch_add(1, SeqCst);
+        let spawned = thread::Builder::new().name("serve".into()).spawn(move || {
+            let worker = Worker {
+                serving: &serving,
+                turn: None,
+                store: None,
+                cache: Connection::new(&serving.cache, Box::new(serving.pulse.clone())),
+            };
+            let served = worker.serve();
+            // The first to end tells; nobody hears the others.
+            let _ = serving.over.send(served);
+        });
+        if spawned.is_err() {
+            self.threads.fetch_sub(1, SeqCst);
+        }
+        spawned.map(|_| ())
+    }
+
+    fn reply(&self, reply: &[u8]) -> Result<()> {
+        if reply.is_empty() {
+            return Ok(());
+        }
+        loop {
+            return match (&self.device).write(reply) {
+                Ok(_) => Ok(()),
+                // Who asked has gone, or the mount has: the next read says so.
+                Err(why) if matches!(why.raw_os_error(), Some(ENOENT | ENODEV)) => Ok(()),
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => continue,
+                Err(why) => Err(why).context("cannot write to the device"),
+            };
+        }
+    }
+
+    /// Answers what is synced, when it is durable. What has come meanwhile is synced together. It holds up nobody but those who wait for
+    /// it, so its waiting shows nowhere.
+    fn sync_all(&self, asked: &Receiver<Synced>) {
+        let mut cache = Connection::new(&self.cache, Box::new(()));
+        while let Ok(first) = asked.recv() {
+            let together: Vec<Synced> = std::iter::once(first).chain(asked.try_iter()).collect();
+            let objects = together.iter().flat_map(|one| one.objects.iter().copied()).collect();
+            let done = cache.ask_until_answered(&CacheAsk::Sync(objects));
+            for Synced { unique, reply, .. } in together {
+                let reply = match done {
+                    CacheAnswer::Done => reply,
+                    CacheAnswer::Refused(_) => failed(unique),
+                };
+                if let Err(why) = self.reply(&reply) {
+                    let _ = self.over.send(Err(why));
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl<'a> Worker<'a> {
+    fn serve(mut self) -> Result<()> {
+        let mut buffer = vec![0; LARGEST];
+        loop {
+            if self.turn.is_none() {
+                self.serving.idle.fetch_add(1, SeqCst);
+                let turn = lock(&self.serving.turn);
+                self.serving.idle.fetch_sub(1, SeqCst);
+                self.turn = Some(turn);
+            }
+            if self.turn.as_deref() == Some(&false) {
+                return Ok(());
+            }
+            let length = match (&self.serving.device).read(&mut buffer) {
+                Ok(length) => length,
+                Err(why) => match why.raw_os_error() {
+                    Some(ENOENT | EINTR | EAGAIN) => continue,
+                    code => {
+                        if let Some(turn) = &mut self.turn {
+                            **turn = false;
+                        }
+                        return match code {
+                            // It was unmounted.
+                            Some(ENODEV) => Ok(()),
+                            _ => Err(why).context("cannot read the device"),
+                        };
+                    }
+                },
+            };
+            let message = buffer.get(..length).unwrap_or_default();
+            if let Some(reply) = self.answer(message) {
+                self.serving.reply(&reply)?;
+            }
+        }
+    }
+
+    /// Has another thread read the device while this one waits.
+    fn give_turn_away(&mut self) {
+        let Some(turn) = self.turn.take() else { return };
+        let (idle, threads) = (&self.serving.idle, &self.serving.threads);
+        if idle.load(SeqCst) == 0 && threads.load(SeqCst) < MOST_THREADS {
+            // If there is none to be had, who comes next waits for this one.
+            let _ = self.serving.add_thread();
+        }
+        drop(turn);
+    }
+
+    /// What a message is answered now, if anything.
+    fn answer(&mut self, message: &[u8]) -> Option<Vec<u8>> {
+        let request = Request::parse(message).ok()?;
+        let unique = request.header.unique;
+        if let Some(asked) = asked_for_record(&request) {
+            let mut state = lock(&self.serving.state);
+            return Some(match state.answers.to(&self.serving.memory, asked) {
+                Some(answer) => build::reply(unique, answer),
+                None => build::reply_error(unique, ENODATA),
+            });
+        }
+        let is_forget = [Opcode::FORGET, Opcode::BATCH_FORGET].contains(&request.opcode());
+        let outcome = if is_forget { self.handle_alone(message) } else { self.handle(message) };
+        match outcome? {
+            Outcome::Reply(reply) => Some(reply),
+            Outcome::Fault(reply, why) => {
+                tracing::error!("I/O error: {why}");
+                Some(reply)
+            }
+            Outcome::Nothing => None,
+            // Why, the cache has said.
+            Outcome::Full => Some(failed(unique)),
+            Outcome::Sync(objects, reply) => {
+                let objects = objects.into_iter().map(|object| object.0).collect();
+                let sent = self.serving.syncs.send(Synced { objects, unique, reply });
+                sent.err().map(|_| failed(unique))
+            }
+        }
+    }
+
+    /// Handles a message; others are handled while it waits for something.
+    fn handle(&mut self, message: &[u8]) -> Option<Outcome> {
+        let mut fetched = Fetched::default();
+        for _ in 0..PATIENCE {
+            let handled =
+                lock(&self.serving.state).module.handle_with(&mut fetched, message, now());
+            match handled {
+                Ok(Outcome::Full) => {
+                    self.give_turn_away();
+                    if !self.make_room() {
+                        return Some(Outcome::Full);
+                    }
+                }
+                Ok(outcome) => return Some(outcome),
+                Err(lack) => {
+                    self.give_turn_away();
+                    let mut store = self.store();
+                    fetched.fetch(&mut store, lack);
+                    self.store = Some(store);
+                }
+            }
+        }
+        self.handle_alone(message)
+    }
+
+    /// Handles a message; nothing else is handled before it is done.
+    fn handle_alone(&mut self, message: &[u8]) -> Option<Outcome> {
+        let mut below = Fetched::waiting_for(self.store());
+        let mut state = lock(&self.serving.state);
+        let outcome = loop {
+            match state.module.handle_with(&mut below, message, now()) {
+                Ok(Outcome::Full) if self.make_room() => {}
+                Ok(outcome) => break Some(outcome),
+                // It waits, and lacks nothing.
+                Err(_) => break None,
+            }
+        };
+        self.store = below.into_below();
+        outcome
+    }
+
+    /// The way to the stores, which is opened when something is asked.
+    fn store(&mut self) -> RemoteStore {
+        let serving = self.serving;
+        let new = || RemoteStore::reader(&serving.store, Box::new(serving.pulse.clone()));
+        self.store.take().unwrap_or_else(new)
+    }
+
+    /// Has a checkpoint taken, which makes room.
+    fn make_room(&mut self) -> bool {
+        self.cache.ask_until_answered(&CacheAsk::Checkpoint) == CacheAnswer::Done
+    }
+}
+
+fn failed(unique: u64) -> Vec<u8> {
+    build::reply_error(unique, EIO)
+}
+
+/// Which request belay asks about.
+fn asked_for_record(request: &Request<'_>) -> Option<u64> {
+    let is_ours = Unique::new(request.header.unique).is_own();
+    if !is_ours || request.opcode() != Opcode::GETXATTR {
+        return None;
+    }
+    record::asked_by(request.names().first?)
+}
+
+fn now() -> Time {
+    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    Time { seconds: since.as_secs() as i64, nanoseconds: since.subsec_nanos() }
+}
