@@ -15,6 +15,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGKILL, SIGTERM};
 use std::fs::{File, OpenOptions};
+use std::io::Read;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
@@ -32,6 +33,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_millis(1);
 /// So many short lives in a row are nothing unusual: somebody kills them.
 const FEW: u32 = 8;
+/// More than what one says of itself can be.
+const LONGEST: u64 = 64 << 10;
 
 /// A process beside the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +49,9 @@ pub struct Companion {
     pub pulse: OsText,
     /// For how long it may show nothing, in milliseconds. Waiting for others does not count.
     pub hang_timeout_ms: u64,
+    /// The file in which it says how it has recovered, as JSON; if it does.
+    #[serde(default)]
+    pub report: Option<OsText>,
 }
 
 /// How a companion is.
@@ -57,6 +63,9 @@ pub struct CompanionStatus {
     pub pid: Option<u32>,
     /// How often it was started again under this supervisor.
     pub restarts: u64,
+    /// What it says itself of how it has recovered; `null` if nothing.
+    #[serde(default)]
+    pub report: Option<serde_json::Value>,
 }
 
 /// All companions of a mount.
@@ -64,6 +73,8 @@ pub struct CompanionStatus {
 pub struct Companions {
     thread: Option<JoinHandle<()>>,
     shared: Arc<Shared>,
+    /// Where each says how it has recovered.
+    reports: Vec<Option<OsText>>,
     /// Counted when something is wanted.
     wish: Option<OwnedFd>,
 }
@@ -138,12 +149,17 @@ impl Companions {
             .name("companions".into())
             .spawn(move || keep(all, &theirs, &heard, verbose))
             .map_err(wrap("a thread"))?;
-        Ok(Self { thread: Some(thread), shared, wish: Some(wish) })
+        let reports = companions.iter().map(|one| one.report.clone()).collect();
+        Ok(Self { thread: Some(thread), shared, reports, wish: Some(wish) })
     }
 
     /// How they are.
     pub fn statuses(&self) -> Vec<CompanionStatus> {
-        self.shared.state().seen.clone()
+        let mut seen = self.shared.state().seen.clone();
+        for (one, path) in seen.iter_mut().zip(&self.reports) {
+            one.report = path.as_ref().and_then(report);
+        }
+        seen
     }
 
     /// Their processes.
@@ -178,6 +194,13 @@ pub fn pulse(path: &OsText) -> Seen {
     let mut bytes = [0; BYTES];
     let read = File::open(path.0.as_os_str()).and_then(|file| file.read_exact_at(&mut bytes, 0));
     read.map_or_else(|_| Seen::default(), |()| Seen::of(&bytes))
+}
+
+/// What a companion says of itself; nothing if that makes no sense.
+fn report(path: &OsText) -> Option<serde_json::Value> {
+    let mut text = Vec::new();
+    File::open(path.0.as_os_str()).ok()?.take(LONGEST).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
 }
 
 fn open(companion: &Companion) -> Result<File> {
@@ -248,7 +271,7 @@ impl One {
 
     fn status(&self, restarts: u64) -> CompanionStatus {
         let pid = self.process.as_ref().map(|process| process.pid);
-        CompanionStatus { role: self.companion.role.clone(), pid, restarts }
+        CompanionStatus { role: self.companion.role.clone(), pid, restarts, report: None }
     }
 
     /// It has ended: the next one is due.

@@ -131,12 +131,13 @@ impl<M: Memory> Shared<M> {
         self.memory.load(DURABLE).min(Self::MOST)
     }
 
-    pub(crate) fn durable_epoch(&self) -> u64 {
+    /// The last checkpoint of the stores that is noted.
+    pub fn durable_epoch(&self) -> u64 {
         self.memory.load(DURABLE_EPOCH).min(Self::MOST)
     }
 
     /// Up to which transaction the checkpoint reaches that is being taken; `None` if none is.
-    pub(crate) fn sealed(&self) -> Option<u64> {
+    pub fn sealed(&self) -> Option<u64> {
         let under_way = self.memory.load(SEALED_EPOCH) == self.durable_epoch() + 1;
         under_way.then(|| self.memory.load(SEALED))
     }

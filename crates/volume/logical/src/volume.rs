@@ -65,6 +65,8 @@ pub struct Logical<D> {
     pub(crate) stores: Vec<Store<D>>,
     /// The file with the mapping, on each store.
     pub(crate) mappings: Vec<FileId>,
+    /// How many stores were opened at a checkpoint before their last one.
+    penultimate: usize,
 }
 
 impl<D: Disk> Logical<D> {
@@ -98,7 +100,7 @@ impl<D: Disk> Logical<D> {
             stores.push(made);
             mappings.push(mapping);
         }
-        let mut this = Self { stores, mappings };
+        let mut this = Self { stores, mappings, penultimate: 0 };
         this.checkpoint()?;
         Ok(this)
     }
@@ -134,6 +136,8 @@ impl<D: Disk> Logical<D> {
                 "its stores have no checkpoint in common: one of them is an old copy".into(),
             )
         })?;
+        let has_newer = |(_, all): &&(D, Vec<Checkpoint>)| all.iter().any(|one| one.epoch > newest);
+        let penultimate = found.iter().filter(has_newer).count();
         let (mut stores, mut mappings) = (Vec::new(), Vec::new());
         for (store, (disk, checkpoints)) in found.into_iter().enumerate() {
             let Some(checkpoint) = checkpoints.iter().find(has(newest)) else { continue };
@@ -147,7 +151,12 @@ impl<D: Disk> Logical<D> {
             mappings.push(FileId::from_number(label.mapping.get()));
             stores.push(opened);
         }
-        Ok(Self { stores, mappings })
+        Ok(Self { stores, mappings, penultimate })
+    }
+
+    /// How many of the stores were opened at their penultimate checkpoint, as another one had not taken the last yet.
+    pub fn penultimate(&self) -> usize {
+        self.penultimate
     }
 
     /// The epoch that is under way: that of the next checkpoint.

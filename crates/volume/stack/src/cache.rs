@@ -6,6 +6,7 @@ use crate::ending::asked_to_end;
 use crate::memory::{self, Memory};
 use crate::place::{Place, Role};
 use crate::pulse::Pulse;
+use crate::report::{Asked, CacheReport, Recovery, now_us};
 use anyhow::{Context, Result, bail};
 use belay_cache::intent::replay;
 use belay_cache::{Capacity, Cleaner};
@@ -41,8 +42,21 @@ pub fn run(place: &Place, mount: u64, capacity: Capacity) -> Result<i32> {
     shared.begin_mount(mount);
     let now = Instant::now();
     let cleaner = Cleaner::new(shared.clone());
-    let mut cache =
-        Cache { pulse, shared, cleaner, below, mount, last: now, look: now + LOOK, failing: None };
+    // A checkpoint that the last life has begun is ended at once.
+    let begun = shared.sealed().map(|_| now);
+    let mut cache = Cache {
+        pulse,
+        place: place.clone(),
+        report: CacheReport::of(place),
+        shared,
+        cleaner,
+        below,
+        mount,
+        last: now,
+        look: if begun.is_some() { now } else { now + LOOK },
+        begun,
+        failing: None,
+    };
     let socket = place.socket(Role::Cache);
     let mut server =
         Server::bind(&socket).with_context(|| format!("cannot listen at {}", socket.display()))?;
@@ -84,6 +98,8 @@ fn begin(shared: &Memory, below: &mut RemoteStore) -> Result<()> {
 
 struct Cache {
     pulse: Pulse,
+    place: Place,
+    report: CacheReport,
     shared: Memory,
     cleaner: Cleaner<Arc<Mapping>>,
     below: RemoteStore,
@@ -92,6 +108,8 @@ struct Cache {
     last: Instant,
     /// When it is looked again whether one is due.
     look: Instant,
+    /// Since when this life has a checkpoint to end that the last one has begun.
+    begun: Option<Instant>,
     /// Since when none can be taken, and why.
     failing: Option<String>,
 }
@@ -100,24 +118,45 @@ impl Cache {
     /// Does something with the layers below, anew as often as they die.
     fn with_below<T>(
         &mut self,
+        asked: Asked,
         act: impl Fn(&Cleaner<Arc<Mapping>>, &mut RemoteStore) -> std::result::Result<T, Failure>,
     ) -> std::result::Result<T, String> {
+        let begun = if asked == Asked::Checkpoint { self.begun.take() } else { None };
+        let fresh = || Recovery { asked, pid: std::process::id(), ..Recovery::default() };
+        let mut recovery = begun.map(|since| (since, fresh()));
         let mut deaths = 0;
         loop {
             let ready = if self.below.is_open() { Ok(()) } else { self.below.renew() };
-            let done = ready
+            let looked = ready.and_then(|()| match &mut recovery {
+                Some((_, recovery)) => look(&self.shared, &mut self.below, recovery),
+                None => Ok(()),
+            });
+            let done = looked
                 .map_err(belay_cache::Error::Lower)
                 .and_then(|()| act(&self.cleaner, &mut self.below));
             match done {
-                Ok(done) => return Ok(done),
-                Err(belay_cache::Error::Lower(Below::Lost)) if deaths < DEATHS => deaths += 1,
+                Ok(done) => {
+                    if let Some((since, mut recovery)) = recovery {
+                        recovery.at_us = now_us();
+                        let took = since.elapsed().as_micros();
+                        recovery.took_us = u64::try_from(took).unwrap_or(u64::MAX);
+                        self.report.add(&self.place, recovery);
+                    }
+                    return Ok(done);
+                }
+                Err(belay_cache::Error::Lower(Below::Lost)) if deaths < DEATHS => {
+                    deaths += 1;
+                    let (_, recovery) = recovery.get_or_insert_with(|| (Instant::now(), fresh()));
+                    recovery.deaths = deaths;
+                }
                 Err(why) => return Err(why.to_string()),
             }
         }
     }
 
     fn checkpoint(&mut self) -> std::result::Result<(), String> {
-        let taken = self.with_below(|cleaner, below| cleaner.checkpoint(below).map(|_| ()));
+        let taken = self
+            .with_below(Asked::Checkpoint, |cleaner, below| cleaner.checkpoint(below).map(|_| ()));
         self.last = Instant::now();
         match (&taken, &self.failing) {
             (Ok(()), Some(_)) => tracing::warn!("checkpoints can be taken again"),
@@ -132,7 +171,7 @@ impl Cache {
 
     fn sync(&mut self, objects: &[u64]) -> std::result::Result<(), String> {
         let objects: Vec<_> = objects.iter().copied().map(ObjectId).collect();
-        match self.with_below(|cleaner, below| cleaner.sync(below, &objects))? {
+        match self.with_below(Asked::Sync, |cleaner, below| cleaner.sync(below, &objects))? {
             true => Ok(()),
             // The intent log is full.
             false => self.checkpoint(),
@@ -143,8 +182,30 @@ impl Cache {
         if self.shared.is_empty() {
             return false;
         }
+        if self.begun.is_some() {
+            return true;
+        }
         self.last.elapsed() >= INTERVAL || self.shared.is_half_full()
     }
+}
+
+/// Finds what becomes of a checkpoint that was under way when a process died.
+fn look(
+    shared: &Memory,
+    below: &mut RemoteStore,
+    recovery: &mut Recovery,
+) -> std::result::Result<(), Below> {
+    if recovery.asked == Asked::Checkpoint
+        && let Some(sealed) = shared.sealed()
+    {
+        let taken = below.epoch()?.saturating_sub(1);
+        let transactions = sealed.saturating_sub(shared.durable());
+        match taken > shared.durable_epoch() {
+            true => recovery.dropped = transactions,
+            false => recovery.replayed = transactions,
+        }
+    }
+    Ok(())
 }
 
 fn told(done: std::result::Result<(), String>) -> CacheAnswer {

@@ -5,6 +5,7 @@
 //! | [`place`] | | where they meet: sockets, locks, and the memory that outlives them |
 //! | [`memory`] | | how that memory is made, and found again |
 //! | `pulse` | | how they show that they get on |
+//! | [`report`] | | what they say of how they have recovered |
 //! | [`store`] | store | the logical layer with its stores, asked by the two others |
 //! | [`cache`] | cache | when checkpoints are taken, and how a sync is made durable |
 //! | [`namespace`] | namespace | the POSIX namespace module, as a FUSE daemon |
@@ -22,6 +23,7 @@ pub mod memory;
 pub mod namespace;
 pub mod place;
 mod pulse;
+pub mod report;
 mod serving;
 pub mod store;
 

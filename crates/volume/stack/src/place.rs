@@ -100,6 +100,11 @@ impl Place {
         self.0.join(format!("{role}.pulse"))
     }
 
+    /// What a process says of how it has recovered.
+    pub fn report(&self, role: Role) -> PathBuf {
+        self.0.join(format!("{role}.report"))
+    }
+
     fn open_lock(&self, role: Role) -> Result<File> {
         let path = self.lock(role);
         let mut options = OpenOptions::new();

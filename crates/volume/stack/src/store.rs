@@ -6,6 +6,7 @@
 use crate::ending::asked_to_end;
 use crate::place::{Place, Role};
 use crate::pulse::{AwaitedDisk, Pulse};
+use crate::report::{Opening, StoreReport, now_us};
 use anyhow::{Context, Result};
 use belay_channel::{Server, Service, StoreAnswer, StoreAsk};
 use belay_disk::{FileDisk, OpenError};
@@ -32,8 +33,16 @@ pub fn run(place: &Place, stores: Vec<PathBuf>) -> Result<i32> {
     let stop = asked_to_end()?;
     let _role = place.take(Role::Store)?;
     let pulse = Pulse::of(place, Role::Store)?;
-    let mut service =
-        Stores { pulse, paths: stores, volume: None, failed: None, writer: None, intents: None };
+    let mut service = Stores {
+        pulse,
+        report: StoreReport::of(place),
+        place: place.clone(),
+        paths: stores,
+        volume: None,
+        failed: None,
+        writer: None,
+        intents: None,
+    };
     let _ = service.volume();
     let socket = place.socket(Role::Store);
     let mut server =
@@ -44,6 +53,8 @@ pub fn run(place: &Place, stores: Vec<PathBuf>) -> Result<i32> {
 
 struct Stores {
     pulse: Pulse,
+    place: Place,
+    report: StoreReport,
     paths: Vec<PathBuf>,
     /// `None` if they are closed.
     volume: Option<Logical<AwaitedDisk>>,
@@ -65,8 +76,10 @@ impl Stores {
             {
                 return Err(why.clone());
             }
+            let begin = Instant::now();
             match self.open() {
                 Ok(volume) => {
+                    self.report.add(&self.place, opening(&volume, begin));
                     self.volume = Some(volume);
                     if self.failed.take().is_some() {
                         tracing::warn!("the stores are open again");
@@ -185,6 +198,16 @@ impl Stores {
                 Ok(StoreAnswer::Bytes(found.ok_or("there is no such intent")?))
             }
         }
+    }
+}
+
+fn opening(volume: &Logical<AwaitedDisk>, begin: Instant) -> Opening {
+    Opening {
+        pid: std::process::id(),
+        at_us: now_us(),
+        took_us: u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX),
+        epoch: Logical::epoch(volume).saturating_sub(1),
+        penultimate: volume.penultimate() as u64,
     }
 }
 

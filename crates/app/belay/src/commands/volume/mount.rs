@@ -5,7 +5,7 @@ use crate::commands::run::{Beside, run_with};
 use anyhow::{Context, Result, ensure};
 use belay_disk::FileDisk;
 use belay_registry::{Definition, Registry};
-use belay_stack::{Place, Role};
+use belay_stack::{Place, Role, report};
 use belay_store::root::checkpoints;
 use belay_supervisor::companions::Companion;
 use belay_supervisor::text::OsText;
@@ -45,6 +45,7 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
         );
     }
     check_stores(&definition).with_context(|| format!("cannot mount volume {name}"))?;
+    report::forget(&place)?;
     // Which mount it is: requests of others have other meanings.
     let mount = RandomState::new().hash_one(std::process::id()).max(1);
     let memory = options.memory;
@@ -65,6 +66,7 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
         lock: OsText::from(place.lock(role)),
         pulse: OsText::from(place.pulse(role)),
         hang_timeout_ms: u64::try_from(options.hang_timeout.as_millis()).unwrap_or(u64::MAX),
+        report: Some(OsText::from(place.report(role))),
     };
     let beside = Beside {
         companions: vec![companion(Role::Store, stores), companion(Role::Cache, cache)],

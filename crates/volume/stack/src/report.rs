@@ -1,0 +1,209 @@
+//! What the processes of a volume say of how they have recovered: a small file for each, beside its pulse, which `belay status` shows.
+//!
+//! It is for people and studies: nothing is decided by it. So whatever goes wrong with it is no reason to fail.
+
+use crate::place::{Place, Role};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+/// The version of the JSON.
+const VERSION: u32 = 1;
+/// Of so many events each is told.
+const RECENT: usize = 16;
+/// More than a report can be.
+const LONGEST: u64 = 64 << 10;
+
+/// The report of the process with the stores.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreReport {
+    version: u32,
+    /// How often the stores were opened since the mount.
+    pub openings: u64,
+    /// Stores that were opened at their penultimate checkpoint, as not all of them had the last one (Loris VII-B).
+    pub penultimate: u64,
+    /// The last openings, the oldest first.
+    pub recent: VecDeque<Opening>,
+}
+
+/// The stores were opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opening {
+    /// By which process.
+    pub pid: u32,
+    /// When they were open, in microseconds since 1970.
+    pub at_us: u64,
+    /// How long it took, in microseconds.
+    pub took_us: u64,
+    /// Which checkpoint they are at.
+    pub epoch: u64,
+    /// How many of them have a newer one.
+    pub penultimate: u64,
+}
+
+/// The report of the cache's process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheReport {
+    version: u32,
+    /// How often something was under way when a process died, and was done again since the mount.
+    pub recoveries: u64,
+    /// In how many of them the log was replayed.
+    pub replays: u64,
+    /// In how many of them it was not, as the stores had taken the checkpoint already (Loris VI-B).
+    pub drops: u64,
+    /// The last of them, the oldest first.
+    pub recent: VecDeque<Recovery>,
+}
+
+/// What was under way when a process died is done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovery {
+    /// By which process.
+    pub pid: u32,
+    /// When, in microseconds since 1970.
+    pub at_us: u64,
+    /// How long after the death was noticed, in microseconds: the start of a successor is part of that.
+    pub took_us: u64,
+    /// What it was.
+    pub asked: Asked,
+    /// How often the process with the stores died meanwhile; 0 if it was the cache's own.
+    pub deaths: u32,
+    /// How many transactions were replayed.
+    pub replayed: u64,
+    /// How many were not, as the stores had them already.
+    pub dropped: u64,
+}
+
+/// What can be under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Asked {
+    /// A checkpoint.
+    #[default]
+    Checkpoint,
+    /// Something is made durable before its checkpoint.
+    Sync,
+}
+
+impl StoreReport {
+    /// As former lives of this process have left it.
+    pub fn of(place: &Place) -> Self {
+        read(&place.report(Role::Store)).unwrap_or_default()
+    }
+
+    /// Adds an opening, and tells of it.
+    pub fn add(&mut self, place: &Place, opening: Opening) {
+        self.version = VERSION;
+        self.openings += 1;
+        self.penultimate += opening.penultimate;
+        push(&mut self.recent, opening);
+        tell(&place.report(Role::Store), self);
+    }
+}
+
+impl CacheReport {
+    /// As former lives of this process have left it.
+    pub fn of(place: &Place) -> Self {
+        read(&place.report(Role::Cache)).unwrap_or_default()
+    }
+
+    /// Adds a recovery, and tells of it.
+    pub fn add(&mut self, place: &Place, recovery: Recovery) {
+        self.version = VERSION;
+        self.recoveries += 1;
+        self.replays += u64::from(recovery.replayed > 0);
+        self.drops += u64::from(recovery.dropped > 0);
+        push(&mut self.recent, recovery);
+        tell(&place.report(Role::Cache), self);
+    }
+}
+
+/// Microseconds since 1970.
+pub fn now_us() -> u64 {
+    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Forgets what the processes of an earlier mount have told.
+///
+/// # Errors
+/// Those of unlink(2).
+pub fn forget(place: &Place) -> io::Result<()> {
+    for role in [Role::Store, Role::Cache] {
+        match fs::remove_file(place.report(role)) {
+            Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn push<T>(recent: &mut VecDeque<T>, one: T) {
+    while recent.len() >= RECENT {
+        recent.pop_front();
+    }
+    recent.push_back(one);
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    let mut text = Vec::new();
+    File::open(path).ok()?.take(LONGEST).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+fn tell(path: &Path, report: &impl Serialize) {
+    if let Err(why) = write(path, report) {
+        tracing::warn!("cannot write {}: {why}", path.display());
+    }
+}
+
+/// Writes it as a whole: whoever reads meanwhile sees the one before.
+fn write(path: &Path, report: &impl Serialize) -> io::Result<()> {
+    let new = path.with_extension("report.new");
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(&serde_json::to_vec(report)?)?;
+    fs::rename(&new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_goes_on_and_stays_small() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::at(dir.path()).unwrap();
+        for epoch in 1..=40 {
+            // Each life reads what the one before has left.
+            let opening = Opening { pid: 7, epoch, penultimate: epoch % 2, ..Opening::default() };
+            StoreReport::of(&place).add(&place, opening);
+        }
+        let report = StoreReport::of(&place);
+        assert_eq!((report.version, report.openings, report.penultimate), (VERSION, 40, 20));
+        let epochs: Vec<u64> = report.recent.iter().map(|one| one.epoch).collect();
+        assert_eq!(epochs, (25..=40).collect::<Vec<_>>());
+        fs::write(place.report(Role::Store), "{").unwrap();
+        assert_eq!(StoreReport::of(&place), StoreReport::default());
+        forget(&place).unwrap();
+        forget(&place).unwrap();
+        assert!(!place.report(Role::Store).exists());
+    }
+
+    #[test]
+    fn replays_and_dropped_logs_are_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::at(dir.path()).unwrap();
+        let mut report = CacheReport::of(&place);
+        for (replayed, dropped) in [(3, 0), (0, 0), (0, 5), (2, 9)] {
+            report.add(&place, Recovery { replayed, dropped, ..Recovery::default() });
+        }
+        assert_eq!(CacheReport::of(&place), report);
+        assert_eq!((report.recoveries, report.replays, report.drops), (4, 2, 2));
+    }
+}
