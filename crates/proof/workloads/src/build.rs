@@ -31,6 +31,8 @@ pub struct Source {
     name: String,
     /// What the build must bring about at least.
     programs: Vec<String>,
+    /// Commands that must succeed, by which it is seen whether they run; `SCRATCH` is a directory outside of the mount.
+    trials: Vec<Vec<String>>,
     /// Holds the archive, if it was made here.
     _dir: Option<TempDir>,
 }
@@ -51,6 +53,11 @@ impl Source {
             archive,
             name: "OpenSSH".to_owned(),
             programs: ["ssh", "sshd", "ssh-keygen", "scp", "sftp"].map(str::to_owned).to_vec(),
+            trials: vec![
+                command("ssh -V"),
+                command("ssh-keygen -q -t ed25519 -P secret -N secret -f SCRATCH/key"),
+                command("ssh-keygen -l -f SCRATCH/key.pub"),
+            ],
             _dir: None,
         })
     }
@@ -89,7 +96,8 @@ impl Source {
         tar.arg("program-1.0");
         run_ok(tar, std::time::Duration::from_secs(60)).context("packing the sources")?;
         let name = format!("a generated program of {modules} modules");
-        Ok(Self { archive, name, programs: vec!["program".to_owned()], _dir: Some(dir) })
+        let (programs, trials) = (vec!["program".to_owned()], vec![command("program")]);
+        Ok(Self { archive, name, programs, trials, _dir: Some(dir) })
     }
 }
 
@@ -195,6 +203,24 @@ impl Build {
         Ok(())
     }
 
+    /// Runs what was built.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn prove(&self, root: &Path, watch: &Watch<'_>) -> Result<()> {
+        let tree = tree(&dir(root))?;
+        let scratch = tempfile::tempdir().context("making a directory for keys")?;
+        for trial in &self.source.trials {
+            let Some((program, arguments)) = trial.split_first() else { continue };
+            let mut command = Command::new(tree.join(program));
+            let place = scratch.path().display().to_string();
+            command.args(arguments.iter().map(|word| word.replace("SCRATCH", &place)));
+            program::run(command, &scratch.path().join("log"), watch)
+                .context("running what was built")?;
+        }
+        Ok(())
+    }
+
     /// Removes everything, so that it can be built again.
     ///
     /// # Errors
@@ -204,6 +230,10 @@ impl Build {
         std::fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
         self.setup(root)
     }
+}
+
+fn command(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
 }
 
 /// Files whose content is another in each of two undisturbed builds. That they are there, and their modes, is compared.
@@ -298,6 +328,7 @@ mod tests {
         build.work(root, logs.path(), &Watch::limit(Duration::from_secs(120))).unwrap();
         let outcome = build.look(root).unwrap();
         build.verify(&outcome).unwrap();
+        build.prove(root, &Watch::limit(Duration::from_secs(60))).unwrap();
         outcome
     }
 

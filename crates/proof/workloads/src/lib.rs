@@ -7,7 +7,7 @@
 //!
 //! - [`workload`]: which workloads there are, and their steps.
 //! - [`outcome`]: what is compared.
-//! - [`sort`], [`build`], [`postmark`]: one workload each.
+//! - [`sort`], [`build`], [`postmark`], [`verified`]: one workload each.
 //! - [`text`]: the text to be sorted.
 //! - [`program`]: running a program that must not outlive its workload.
 #![forbid(unsafe_code)]
@@ -18,6 +18,7 @@ pub mod postmark;
 pub mod program;
 pub mod sort;
 pub mod text;
+pub mod verified;
 pub mod workload;
 
 pub use outcome::Outcome;

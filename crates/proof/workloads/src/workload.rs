@@ -12,6 +12,7 @@ use crate::outcome::Outcome;
 use crate::postmark::PostMark;
 use crate::program::Watch;
 use crate::sort::Sort;
+use crate::verified::Verified;
 
 /// A kind of work.
 #[derive(
@@ -25,6 +26,8 @@ pub enum Name {
     Openssh,
     /// PostMark.
     Postmark,
+    /// PostMark with verification of all that it does.
+    Verified,
 }
 
 impl Name {
@@ -38,6 +41,7 @@ impl std::fmt::Display for Name {
             Self::Sort => "sort",
             Self::Openssh => "openssh",
             Self::Postmark => "postmark",
+            Self::Verified => "verified",
         })
     }
 }
@@ -84,6 +88,11 @@ impl Scale {
         let seed = u32::try_from(seed % 0x7fff_ffff).unwrap_or(0);
         PostMark { files, smallest: 4_000, largest, transactions, seed }
     }
+
+    /// As [`Self::postmark`], with files of 4 KB to 28 KB, as Loris has them.
+    fn verified(self, seed: u64) -> PostMark {
+        PostMark { largest: 28_000, ..self.postmark(seed) }
+    }
 }
 
 /// Work that can be done on any mount, again and again.
@@ -98,6 +107,7 @@ enum Work {
     Sort(Sort),
     Build(Build),
     PostMark(PostMark),
+    Verified(Verified),
 }
 
 /// What a run leaves outside of the mount.
@@ -121,6 +131,7 @@ impl Workload {
             }
             Name::Openssh => Work::Build(Build::new(Source::openssh()?, jobs)),
             Name::Postmark => Work::PostMark(scale.postmark(seed)),
+            Name::Verified => Work::Verified(Verified { postmark: scale.verified(seed) }),
         };
         Ok(Self { name, work })
     }
@@ -131,6 +142,12 @@ impl Workload {
     /// None in practice.
     pub fn sort(bytes: u64, seed: u64) -> Result<Self> {
         Ok(Self { name: Name::Sort, work: Work::Sort(Sort::new(bytes, seed)?) })
+    }
+
+    /// PostMark with verification, of a size of its own.
+    #[must_use]
+    pub fn verified(postmark: PostMark) -> Self {
+        Self { name: Name::Verified, work: Work::Verified(Verified { postmark }) }
     }
 
     /// Which one this is.
@@ -145,9 +162,7 @@ impl Workload {
         match &self.work {
             Work::Sort(sort) => format!("{} MB of text", sort.bytes() as f64 / 1e6),
             Work::Build(build) => build.describe(),
-            Work::PostMark(PostMark { files, smallest, largest, transactions, .. }) => format!(
-                "{files} files of {smallest} to {largest} bytes, {transactions} transactions"
-            ),
+            Work::PostMark(postmark) | Work::Verified(Verified { postmark }) => describe(postmark),
         }
     }
 
@@ -158,7 +173,7 @@ impl Workload {
             // Input, temporary files, output.
             Work::Sort(sort) => sort.bytes() * 3,
             Work::Build(_) => 400 << 20,
-            Work::PostMark(postmark) => postmark.bytes(),
+            Work::PostMark(postmark) | Work::Verified(Verified { postmark }) => postmark.bytes(),
         };
         256 + (bytes >> 20) * 5 / 4
     }
@@ -172,6 +187,7 @@ impl Workload {
             Work::Sort(sort) => sort.setup(root),
             Work::Build(build) => build.setup(root),
             Work::PostMark(postmark) => postmark.setup(root),
+            Work::Verified(verified) => verified.setup(root),
         }
         .with_context(|| format!("preparing {}", self.name))
     }
@@ -188,6 +204,7 @@ impl Workload {
             }
             Work::Build(build) => build.work(root, scratch.path(), watch).map(|()| String::new()),
             Work::PostMark(postmark) => postmark.work(root, scratch.path(), watch),
+            Work::Verified(verified) => verified.work(root, watch),
         };
         Ok(Done { said: said?, _scratch: scratch })
     }
@@ -201,6 +218,7 @@ impl Workload {
             Work::Sort(sort) => sort.look(root),
             Work::Build(build) => build.look(root),
             Work::PostMark(postmark) => postmark.look(root, &done.said),
+            Work::Verified(verified) => verified.look(root, &done.said),
         }
         .with_context(|| format!("looking at what {} left", self.name))
     }
@@ -213,7 +231,18 @@ impl Workload {
         match &self.work {
             Work::Sort(sort) => sort.verify(outcome),
             Work::Build(build) => build.verify(outcome),
-            Work::PostMark(_) => Ok(()),
+            Work::PostMark(_) | Work::Verified(_) => Ok(()),
+        }
+    }
+
+    /// An error if what was built does not run. Only builds are tried.
+    ///
+    /// # Errors
+    /// See above.
+    pub fn prove(&self, root: &Path, watch: &Watch<'_>) -> Result<()> {
+        match &self.work {
+            Work::Build(build) => build.prove(root, watch),
+            _ => Ok(()),
         }
     }
 
@@ -226,7 +255,12 @@ impl Workload {
             Work::Sort(sort) => sort.again(root),
             Work::Build(build) => build.again(root),
             // It removes everything itself.
-            Work::PostMark(_) => Ok(()),
+            Work::PostMark(_) | Work::Verified(_) => Ok(()),
         }
     }
+}
+
+fn describe(postmark: &PostMark) -> String {
+    let PostMark { files, smallest, largest, transactions, .. } = postmark;
+    format!("{files} files of {smallest} to {largest} bytes, {transactions} transactions")
 }
