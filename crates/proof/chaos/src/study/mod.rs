@@ -5,6 +5,7 @@
 //! | `controlled` | a crash at every point of every operation: who notices? |
 //! | `membrane` | the same on disk images whose daemons buffer, and at each step of a checkpoint |
 //! | `random` | crashes at any moment of real programs' work: is it survived? |
+//! | `volumes` | volumes under fire while programs work on them, as the papers have it |
 //! | `arguments` | what the first two are told alike |
 //! | `column` | bare, restarted only, or held |
 //! | `results` | how far a study has come, and where its results go |
@@ -18,6 +19,7 @@ mod membrane;
 mod random;
 mod results;
 mod subject;
+mod volumes;
 
 use anyhow::Result;
 
@@ -36,6 +38,10 @@ enum Which {
     Membrane(membrane::MembraneArgs),
     /// Crash the daemon at random moments of real programs' work
     Random(random::RandomArgs),
+    /// Build OpenSSH in a loop on a volume, and kill its lower layers: how long does their recovery take?
+    Loris(volumes::loris::LorisArgs),
+    /// Kill the namespace module of a volume, and corrupt its code, while programs work on it
+    Table3(volumes::table3::Table3Args),
 }
 
 /// Runs a study; true if nothing speaks against belay.
@@ -44,5 +50,7 @@ pub fn run(args: &StudyArgs) -> Result<bool> {
         Which::Controlled(args) => controlled::run(args),
         Which::Membrane(args) => membrane::run(args),
         Which::Random(args) => random::run(args),
+        Which::Loris(args) => volumes::loris::run(args),
+        Which::Table3(args) => volumes::table3::run(args),
     }
 }
