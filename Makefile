@@ -45,6 +45,8 @@ STUDY_OUT ?= target/study
 STUDY_FIXTURES ?=
 STUDY_CRASHES ?= 100
 STUDY_KILLS ?= 10000
+# The results and the page of make study-relay
+RELAY_STUDY := --results docs/fault-study/relay/controlled.json --page docs/relay-study.md
 STUDY_FLAGS ?= --sessions 12 --rounds 24 --file-mib 256 --macro-rounds 6 --build-rounds 4
 
 # make volumes
@@ -116,7 +118,7 @@ picture: setup build ## Record the picture in README.md anew (root)
 	@scripts/record-demo $(RELEASE)
 
 .PHONY: test
-test: setup format lint build-checked unit doc daemons-page-check soak-short volumes-short study-short powercuts-short fuzz-short scribble-short away-short ## Everything that must hold before a change is accepted
+test: setup format lint build-checked unit doc daemons-page-check relay-study-check soak-short volumes-short study-short powercuts-short fuzz-short scribble-short away-short ## Everything that must hold before a change is accepted
 	@echo
 	@echo 'test runs:'
 	@grep '^test result:' $(CHECKED)/tests.log
@@ -255,10 +257,15 @@ study: setup build ## Fault studies after Re-FUSE and Membrane, into docs/fault-
 .PHONY: study-relay
 study-relay: setup build ## The controlled faults on daemons that the relay holds, into docs/relay-study.md
 	@scripts/setup-zoo
-	@mkdir -p $(STUDY_OUT)/relay
 	@scripts/guarded $(RELEASE)/belay-chaos study controlled --no-verdict --columns bare,belay --signals KILL \
 	  --fixtures fuser-musl,go-fuse-cgo,go-fuse-static,gocryptfs --out $(STUDY_OUT)/relay
-	cp $(STUDY_OUT)/relay/controlled.md docs/relay-study.md
+	@mkdir -p docs/fault-study/relay
+	cp $(STUDY_OUT)/relay/controlled.json docs/fault-study/relay/controlled.json
+	$(RELEASE)/belay-chaos study page $(RELAY_STUDY)
+
+.PHONY: relay-study-check
+relay-study-check:
+	@$(CHECKED)/belay-chaos study page $(RELAY_STUDY) --check
 
 .PHONY: study-short
 study-short:

@@ -1,5 +1,6 @@
 //! What a tracer is asked for, and what it says in the end.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -177,10 +178,10 @@ pub struct Plan {
 }
 
 /// A system call with an effect.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effect {
     /// Its name.
-    pub call: &'static str,
+    pub call: Cow<'static, str>,
     /// What it returned (an error as a negative number); nothing if it was not made or not seen to end.
     pub result: Option<i64>,
 }

@@ -217,7 +217,7 @@ impl Watch {
     /// A further effect.
     fn effect(&mut self, name: &'static str) -> Option<Role> {
         let request = self.report.request.as_mut()?;
-        request.effects.push(Effect { call: name, result: None });
+        request.effects.push(Effect { call: name.into(), result: None });
         u32::try_from(request.effects.len()).ok().map(Role::Effect)
     }
 

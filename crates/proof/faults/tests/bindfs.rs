@@ -61,7 +61,7 @@ fn a_dry_run_tells_the_effects() {
         assert!(!report.crashed && report.end.is_none(), "{report:?}");
         let request = report.request.unwrap();
         assert!(request.replied && request.opcode == "MKDIR");
-        let calls: Vec<_> = request.effects.iter().map(|e| e.call).collect();
+        let calls: Vec<_> = request.effects.iter().map(|e| e.call.as_ref()).collect();
         assert_eq!(calls.iter().filter(|c| c.starts_with("mkdir")).count(), 1, "{calls:?}");
         // bindfs gives what it makes to the caller.
         assert!(calls.iter().any(|c| c.contains("chown")), "{calls:?}");

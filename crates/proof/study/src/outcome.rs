@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::io;
 
 use rustix::io::Errno;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What an application got.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl fmt::Display for Outcome {
 }
 
 /// What a crash was for the application.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Application {
     /// Nothing.
@@ -70,7 +70,7 @@ pub enum Application {
 }
 
 /// The three judgements on an experiment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Judged {
     /// What it was for the application, ...
     pub application: Application,
@@ -81,7 +81,7 @@ pub struct Judged {
     /// Whether the tree is as it is without a crash, ...
     pub consistent: bool,
     /// ... or at least nobody could look at it, so that nothing is known against it.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unseen: bool,
     /// What was not as it should be.
     pub differences: String,

@@ -1,13 +1,15 @@
 //! What is kept of an undisturbed run and of a crash. Whoever makes a study adds of what: these are parts of its JSON.
 
+use std::borrow::Cow;
+
 use belay_faults::{Effect, FaultSignal, Point, Report};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::outcome::Judged;
 use crate::table;
 
 /// An operation that nothing disturbed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DryRun {
     /// The request, if the daemon is asked at all.
     pub request: Option<String>,
@@ -38,14 +40,14 @@ impl DryRun {
 
     /// Where in the request the daemon can die, with the call before or after which that is. Nowhere, if it is not asked.
     #[must_use]
-    pub fn points(&self) -> Vec<(Point, Option<&'static str>)> {
+    pub fn points(&self) -> Vec<(Point, Option<Cow<'static, str>>)> {
         if self.request.is_none() {
             return Vec::new();
         }
         let call = |point| match point {
             Point::BeforeEffect(k) | Point::AfterEffect(k) => {
                 let index = usize::try_from(k).ok()?.checked_sub(1)?;
-                self.effects.get(index).map(|effect| effect.call)
+                self.effects.get(index).map(|effect| effect.call.clone())
             }
             _ => None,
         };
@@ -55,26 +57,26 @@ impl DryRun {
 }
 
 /// What others have said of a crash; nothing where nobody was asked.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
     /// How the process was seen to end.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<String>,
     /// What who holds the daemon has said of it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noticed: Option<String>,
     /// Whether the file system's own checker was content.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked: Option<bool>,
 }
 
 /// A crash, and what it led to.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Crash {
     /// Where in the request the daemon died.
     pub point: String,
     /// The call before or after which it died.
-    pub call: Option<&'static str>,
+    pub call: Option<Cow<'static, str>>,
     /// Of what it died.
     pub signal: FaultSignal,
     /// Whether it came to that point; if not, this says nothing.
@@ -105,7 +107,7 @@ mod tests {
 
     #[test]
     fn points_have_their_calls() {
-        let effect = |call| Effect { call, result: Some(0) };
+        let effect = |call: &'static str| Effect { call: call.into(), result: Some(0) };
         let request = Request {
             opcode: "MKDIR".to_owned(),
             unique: 1,
@@ -115,7 +117,8 @@ mod tests {
         };
         let report = Report { request: Some(request), ..Report::default() };
         let points = DryRun::new(report, String::new()).points();
-        let calls: Vec<_> = points.iter().map(|(_, call)| call.unwrap_or_default()).collect();
+        let calls: Vec<_> =
+            points.iter().map(|(_, call)| call.as_deref().unwrap_or_default()).collect();
         assert_eq!(calls, ["", "mkdir", "mkdir", "chown", "chown", "", ""]);
         assert_eq!(points[4].0, Point::AfterEffect(2));
         assert!(DryRun::new(Report::default(), String::new()).points().is_empty());

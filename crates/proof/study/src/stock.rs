@@ -1,5 +1,6 @@
 //! On which subject an experiment is made: one that was all right before, or a new one.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -142,7 +143,7 @@ impl<S: Source> Stock<S> {
         &mut self,
         op: &'static Operation,
         fault: Fault,
-        call: Option<&'static str>,
+        call: Option<Cow<'static, str>>,
         expected: &Undisturbed,
     ) -> Result<Crash> {
         self.disturbed_at(op, &Aim::of(op), (fault, call), expected)
@@ -156,7 +157,7 @@ impl<S: Source> Stock<S> {
         &mut self,
         op: &'static Operation,
         aim: &Aim,
-        (fault, call): (Fault, Option<&'static str>),
+        (fault, call): (Fault, Option<Cow<'static, str>>),
         expected: &Undisturbed,
     ) -> Result<Crash> {
         let began = Instant::now();

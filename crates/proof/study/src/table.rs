@@ -16,7 +16,7 @@ pub fn counted(calls: &[&str]) -> String {
 /// A request and the calls that it makes: `MKDIR: mkdir, chown`.
 #[must_use]
 pub fn request(opcode: &str, effects: &[Effect]) -> String {
-    let calls: Vec<_> = effects.iter().map(|effect| effect.call).collect();
+    let calls: Vec<_> = effects.iter().map(|effect| effect.call.as_ref()).collect();
     let text = format!("{opcode}: {}", counted(&calls));
     text.trim_end_matches([':', ' ']).to_owned()
 }
@@ -37,7 +37,7 @@ mod tests {
         assert_eq!(counted(&["a", "b", "b", "a"]), "a, 2 b, a");
         assert_eq!(counted(&[]), "");
         assert_eq!(request("OPEN", &[]), "OPEN");
-        let effect = |call| Effect { call, result: None };
+        let effect = |call: &'static str| Effect { call: call.into(), result: None };
         assert_eq!(request("MKDIR", &[effect("mkdir"), effect("chown")]), "MKDIR: mkdir, chown");
         assert_eq!(title(&["a", "b"], Some("chown"), "KILL"), "a b (chown) KILL");
         assert_eq!(title(&["a"], None, "KILL"), "a KILL");

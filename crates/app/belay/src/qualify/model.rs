@@ -230,7 +230,7 @@ pub mod tests {
             policy,
             crash: Crash {
                 point: point.to_owned(),
-                call: Some("chown"),
+                call: Some("chown".into()),
                 signal: FaultSignal::Kill,
                 reached: true,
                 judged: Judged {
@@ -256,7 +256,7 @@ pub mod tests {
             policy,
             run: DryRun {
                 request: Some("MKDIR".to_owned()),
-                effects: vec![Effect { call: "mkdir", result: Some(0) }],
+                effects: vec![Effect { call: "mkdir".into(), result: Some(0) }],
                 differences: String::new(),
             },
         };

@@ -10,6 +10,7 @@ use belay_faults::Fault;
 use belay_study::trial::is_not_permitted;
 use belay_study::{Names, Operation, Outcome, Stock, Undisturbed};
 use indicatif::{ProgressBar, ProgressStyle};
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -230,6 +231,7 @@ impl<'a> Lab<'a> {
                     return Ok(true);
                 }
                 let fault = Fault { point, signal: *signal };
+                let call = call.clone();
                 let failed = self.experiment(stock, policy, op, fault, call, expected)?;
                 if failed && self.options.quick {
                     return Ok(false);
@@ -246,7 +248,7 @@ impl<'a> Lab<'a> {
         policy: Tried,
         op: &'static Operation,
         fault: Fault,
-        call: Option<&'static str>,
+        call: Option<Cow<'static, str>>,
         expected: &Undisturbed,
     ) -> Result<bool> {
         let Fault { point, signal } = fault;

@@ -79,7 +79,7 @@ fn failures(out: &mut String, all: &Qualification, operation: &str, policy: Trie
     let failed: Vec<&&Experiment> = made.iter().filter(|e| e.failed()).collect();
     let Some(first) = failed.first() else { return };
     let crash = &first.crash;
-    let title = table::title(&[&crash.point], crash.call, &crash.signal.to_string());
+    let title = table::title(&[&crash.point], crash.call.as_deref(), &crash.signal.to_string());
     let _ = writeln!(
         out,
         "{operation} under {}: {} of {} went wrong; {title}: {}\n  again: {}",

@@ -1,10 +1,10 @@
 //! The ways in which a study runs a daemon.
 
 use belay_fixtures::Mode;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How the daemon is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Column {
     /// On its own.

@@ -9,6 +9,7 @@
 mod model;
 mod table;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,6 +25,7 @@ use super::results;
 use super::subject::Fixtures;
 use crate::interrupt;
 use model::{Experiment, Observed, Only, Study};
+pub use table::markdown;
 
 /// Daemons of the study.
 const FIXTURES: [Kind; 5] = [Kind::Sshfs, Kind::Ntfs3g, Kind::Avfs, Kind::Bindfs, Kind::Mergerfs];
@@ -174,7 +176,12 @@ impl Lab<'_> {
         self.bar.tick();
         let run = observed(stock, op, expected)?;
         let points = run.points();
-        self.study.dry_runs.push(Observed { fixture: kind, operation: op.name, column, run });
+        self.study.dry_runs.push(Observed {
+            fixture: kind,
+            operation: op.name.into(),
+            column,
+            run,
+        });
         for (point, call) in points {
             for signal in self.args.signals.clone() {
                 let only = self.args.only.as_ref();
@@ -187,6 +194,7 @@ impl Lab<'_> {
                 self.bar.set_message(format!("{} {} {point} {signal}", column.name(), op.name));
                 self.bar.tick();
                 let fault = Fault { point, signal };
+                let call = call.clone();
                 let experiment = match self.experiment(stock, op, fault, call, expected) {
                     Ok(experiment) => experiment,
                     // Not judged, and no reason to leave out the others; unless nothing goes.
@@ -213,7 +221,7 @@ impl Lab<'_> {
         stock: &mut Stock<Fixtures>,
         op: &'static Operation,
         fault: Fault,
-        call: Option<&'static str>,
+        call: Option<Cow<'static, str>>,
         expected: &Undisturbed,
     ) -> Result<Experiment> {
         let (kind, column) = (stock.source().kind, stock.source().column);
@@ -225,7 +233,7 @@ impl Lab<'_> {
             fault.point,
             fault.signal
         );
-        Ok(Experiment { fixture: kind, operation: op.name, column, crash, replay })
+        Ok(Experiment { fixture: kind, operation: op.name.into(), column, crash, replay })
     }
 }
 
@@ -236,7 +244,8 @@ fn observed(
     op: &'static Operation,
     expected: &Undisturbed,
 ) -> Result<DryRun> {
-    let calls = |run: &DryRun| run.effects.iter().map(|effect| effect.call).collect::<Vec<_>>();
+    let calls =
+        |run: &DryRun| run.effects.iter().map(|effect| effect.call.clone()).collect::<Vec<_>>();
     let mut last = stock.observed(op, expected)?;
     for _ in 1..OBSERVATIONS {
         let run = stock.observed(op, expected)?;

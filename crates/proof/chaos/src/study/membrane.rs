@@ -244,6 +244,7 @@ impl Lab<'_> {
                 }
                 self.say(&format!("{} {} {point} {signal}", column.name(), row.name));
                 let fault = Fault { point, signal };
+                let call = call.clone();
                 let crash = stock.disturbed_at(row.op, &row.aim, (fault, call), expected)?;
                 let replay = format!(
                     "belay-chaos study membrane --columns {} --only {kind}/{}/{point}/{signal}",

@@ -6,6 +6,7 @@
 //! | `membrane` | the same on disk images whose daemons buffer, and at each step of a checkpoint |
 //! | `random` | crashes at any moment of real programs' work: is it survived? |
 //! | `volumes` | volumes under fire while programs work on them, as the papers have it |
+//! | `page` | how is the page made again of what the first has written |
 //! | `arguments` | what the first two are told alike |
 //! | `column` | bare, restarted only, or held |
 //! | `results` | how far a study has come, and where its results go |
@@ -16,6 +17,7 @@ mod column;
 mod controlled;
 mod inspection;
 mod membrane;
+mod page;
 mod random;
 mod results;
 mod subject;
@@ -42,6 +44,8 @@ enum Which {
     Loris(volumes::loris::LorisArgs),
     /// Kill the namespace module of a volume, and corrupt its code, while programs work on it
     Table3(volumes::table3::Table3Args),
+    /// Write the page of a controlled study anew from its results, or look whether it is true
+    Page(page::PageArgs),
 }
 
 /// Runs a study; true if nothing speaks against belay.
@@ -52,5 +56,6 @@ pub fn run(args: &StudyArgs) -> Result<bool> {
         Which::Random(args) => random::run(args),
         Which::Loris(args) => volumes::loris::run(args),
         Which::Table3(args) => volumes::table3::run(args),
+        Which::Page(args) => page::run(args),
     }
 }

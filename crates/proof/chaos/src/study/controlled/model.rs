@@ -1,12 +1,13 @@
 //! The words and results of the study.
 
+use std::borrow::Cow;
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use belay_faults::{FaultSignal, Point};
 use belay_fixtures::Kind;
 use belay_study::{Crash, DryRun, Operation};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::study::column::Column;
 
@@ -35,10 +36,10 @@ impl FromStr for Only {
 }
 
 /// What one crash led to.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Experiment {
     pub fixture: Kind,
-    pub operation: &'static str,
+    pub operation: Cow<'static, str>,
     pub column: Column,
     #[serde(flatten)]
     pub crash: Crash,
@@ -47,17 +48,17 @@ pub struct Experiment {
 }
 
 /// What an undisturbed run of an operation showed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Observed {
     pub fixture: Kind,
-    pub operation: &'static str,
+    pub operation: Cow<'static, str>,
     pub column: Column,
     #[serde(flatten)]
     pub run: DryRun,
 }
 
 /// All of a study.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Study {
     /// Of this format.
     pub version: u32,

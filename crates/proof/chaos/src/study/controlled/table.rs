@@ -138,7 +138,7 @@ pub fn summary(study: &Study) -> String {
         }
     }
     for o in study.dry_runs.iter().filter(|o| o.run.differs()) {
-        let (op, column) = (o.operation, o.column.name());
+        let (op, column) = (&o.operation, o.column.name());
         let _ =
             writeln!(text, "\n{} {op} {column}, undisturbed:\n{}", o.fixture, o.run.differences);
     }
@@ -156,13 +156,14 @@ pub fn failed(experiment: &Experiment) -> bool {
 /// What went wrong in an experiment, and how to see it again.
 pub fn account(e: &Experiment) -> String {
     let (fixture, signal) = (e.fixture.to_string(), e.crash.signal.to_string());
-    let title = table::title(&[&fixture, e.operation, &e.crash.point], e.crash.call, &signal);
+    let title =
+        table::title(&[&fixture, &e.operation, &e.crash.point], e.crash.call.as_deref(), &signal);
     format!("{title}:{}\n  replay: {}", e.crash.judged.account(), e.replay)
 }
 
 #[cfg(test)]
 mod tests {
-    use belay_faults::FaultSignal;
+    use belay_faults::{Effect, FaultSignal};
     use belay_fixtures::Kind;
     use belay_fixtures::table::unpadded;
     use belay_study::{Crash, DryRun, Judged, Told};
@@ -173,11 +174,11 @@ mod tests {
     fn experiment(column: Column, application: Application) -> Experiment {
         Experiment {
             fixture: Kind::Bindfs,
-            operation: "mkdir",
+            operation: "mkdir".into(),
             column,
             crash: Crash {
                 point: "after-1".to_owned(),
-                call: Some("mkdir"),
+                call: Some("mkdir".into()),
                 signal: FaultSignal::Kill,
                 reached: true,
                 judged: Judged {
@@ -201,11 +202,11 @@ mod tests {
     fn tables_count() {
         let run = Observed {
             fixture: Kind::Bindfs,
-            operation: "mkdir",
+            operation: "mkdir".into(),
             column: Column::Belay,
             run: DryRun {
                 request: Some("MKDIR".to_owned()),
-                effects: Vec::new(),
+                effects: vec![Effect { call: "mkdirat".into(), result: None }],
                 differences: String::new(),
             },
         };
@@ -224,9 +225,15 @@ mod tests {
             experiments,
             troubles: Vec::new(),
         };
-        let text = unpadded(&markdown(&study));
+        let page = markdown(&study);
+        let kept = serde_json::to_string(&study).expect("results are JSON");
+        let read = serde_json::from_str(&kept).expect("results are read back");
+        assert_eq!(markdown(&read), page, "the page is made of what is kept");
+        let text = unpadded(&page);
         assert!(
-            text.contains("| mkdir | MKDIR | e 1 | √ 1 | × 1 | √ 2, e 1 | √ 3 | √ 2, × 1 |"),
+            text.contains(
+                "| mkdir | MKDIR: mkdirat | e 1 | √ 1 | × 1 | √ 2, e 1 | √ 3 | √ 2, × 1 |"
+            ),
             "{text}"
         );
         assert!(

@@ -217,7 +217,7 @@ pub fn summary(study: &Study) -> String {
 /// What went wrong in an experiment, and how to see it again.
 pub fn account(e: &Experiment) -> String {
     let (fixture, signal) = (e.fixture.to_string(), e.crash.signal.to_string());
-    let title = table::title(&[&fixture, &e.row, &e.crash.point], e.crash.call, &signal);
+    let title = table::title(&[&fixture, &e.row, &e.crash.point], e.crash.call.as_deref(), &signal);
     let noticed = e.crash.told.noticed.as_deref().unwrap_or("nothing");
     let detection = if e.is_detected() { String::new() } else { format!("\n  noticed: {noticed}") };
     format!("{title}:{}{detection}\n  replay: {}", e.crash.judged.account(), e.replay)
@@ -242,7 +242,7 @@ mod tests {
             column,
             crash: Crash {
                 point: "after-1".to_owned(),
-                call: Some("pwrite64"),
+                call: Some("pwrite64".into()),
                 signal: FaultSignal::Abrt,
                 reached: true,
                 judged: Judged {
