@@ -272,6 +272,13 @@ impl<M: Memory> Store<M> {
         self.set_daemon_count(node, self.daemon_count(node).saturating_add(1));
     }
 
+    /// Adds lookups of the bound generation that nobody else counts. One store, which may come at any moment, also in a change: the
+    /// count means nothing to another generation.
+    pub fn add_daemon_count(&self, node: Node, more: u64) {
+        let count = self.daemon_count(node).saturating_add(more);
+        self.memory().store(self.node(node) + DAEMON_COUNT, count);
+    }
+
     /// Counts a lookup of the kernel.
     pub fn count_for_kernel(&self, node: Node) {
         self.set_count(node, self.count(node).saturating_add(1));

@@ -256,8 +256,14 @@ impl<M: Memory> Session<M> {
         self.forget_now(now);
     }
 
+    /// What is on record under that number is needed still, and one daemon or another takes any FORGET for the last: it is told when
+    /// that goes.
     fn forget_now(&mut self, forgets: Vec<(u64, u64)>) {
         for (id, count) in forgets {
+            if let Some(node) = self.store.node_by_id(self.life.ids(), id) {
+                self.store.add_daemon_count(node, count);
+                continue;
+            }
             let ids = self.questions.ids(id);
             self.tasks.hand_out(Work::Deliver(belay_wire::build::forget(ids, count)));
             self.tasks.kick();

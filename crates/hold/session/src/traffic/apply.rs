@@ -12,7 +12,7 @@ use belay_wire::abi::{
 use belay_wire::{CREATE_OPEN_OFFSET, ENTRY_OFFSET, Opcode, Request};
 
 impl<M: Memory> Session<M> {
-    /// The changes of a successful reply. `None` if the store is full.
+    /// The changes of a successful reply. `None` if the store is full; an entry in it is the daemon's then.
     pub(crate) fn apply(
         &mut self,
         opcode: Opcode,
@@ -43,12 +43,17 @@ impl<M: Memory> Session<M> {
                     let target = request.body_as::<LinkIn>()?.oldnodeid;
                     self.follow_link(target, &entry);
                 }
+                let given = entry;
                 let found = self.entry(node, first, &mut entry, opcode != Opcode::LOOKUP)?;
                 message.patch(ENTRY_OFFSET, &entry);
                 if opcode == Opcode::CREATE || opcode == Opcode::TMPFILE {
                     let flags = request.body_as::<CreateIn>()?.flags;
-                    let handle =
-                        self.opened(found, flags, header, message, CREATE_OPEN_OFFSET, false)?;
+                    let at = CREATE_OPEN_OFFSET;
+                    let Some(handle) = self.opened(found, flags, header, message, at, false) else {
+                        self.take_back(found);
+                        message.patch(ENTRY_OFFSET, &given);
+                        return None;
+                    };
                     if opcode == Opcode::TMPFILE {
                         self.store.handle_flag(handle, handle_flags::LOST, true);
                     }

@@ -28,7 +28,8 @@ const STATX_INO: u32 = 0x100;
 impl<M: Memory> Session<M> {
     /// Finds or makes the node of an entry that the daemon returned for `name` in `parent`, counts
     /// a lookup for kernel and daemon, and turns the entry into the kernel's terms. Part of a
-    /// change. With `created`, the name did not exist before, so it is no older node.
+    /// change. With `created`, the name did not exist before, so it is no older node. `None` if there is no room: then nothing is
+    /// counted, and the daemon is to forget one lookup.
     pub(crate) fn entry(
         &mut self,
         parent: Node,
@@ -39,12 +40,32 @@ impl<M: Memory> Session<M> {
         let node = self.identify(parent, name, entry, created)?;
         self.store.count_for_kernel(node);
         self.store.count_for_daemon(node);
-        self.name(parent, name, node)?;
+        if self.name(parent, name, node).is_none() {
+            self.take_back(node);
+            return None;
+        }
         self.meet(parent, name);
         entry.nodeid = self.store.key(node);
         entry.generation = 0; // a key is never used twice
         self.present(node, &mut entry.attr);
         Some(node)
+    }
+
+    /// A lookup that was counted for kernel and daemon does not count: the kernel has not got the entry. What the daemon has counted by
+    /// nothing else it does not know from now on. Part of a change.
+    pub(crate) fn take_back(&mut self, node: Node) {
+        if node == Node::ROOT {
+            return;
+        }
+        let mut forget = Vec::new();
+        self.store.set_count(node, self.store.count(node).saturating_sub(1));
+        let counted = self.store.daemon_count(node).saturating_sub(1);
+        self.store.set_daemon_count(node, counted);
+        if counted == 0 {
+            self.store.unbind(node);
+        }
+        self.store.release_unused(node, self.life.ids(), &mut forget);
+        self.forget_later(forget);
     }
 
     fn identify(

@@ -151,14 +151,7 @@ impl<M: Memory> Session<M> {
             && let Some(entry) = reply.get(ENTRY_OFFSET..).and_then(read::<EntryOut>)
             && let Some(node) = self.store.node_by_key(entry.nodeid)
         {
-            // libfuse takes its own count back when its write fails, so ours follows.
-            self.store.set_count(node, self.store.count(node).saturating_sub(1));
-            let counted = self.store.daemon_count(node).saturating_sub(1);
-            self.store.set_daemon_count(node, counted);
-            if self.store.count(node) == 0 && counted == 0 {
-                self.store.unbind(node);
-            }
-            self.store.release_unused(node, self.life.ids(), &mut forget);
+            self.take_back(node); // libfuse takes its own count back when its write fails
         }
         self.store.commit();
         self.forget_later(forget);
@@ -245,6 +238,11 @@ impl<M: Memory> Session<M> {
                 self.apply(opcode, node, &body, &header_of(&request), &mut message).is_some()
             });
         if !done {
+            if belay_wire::is_entry_reply(opcode)
+                && let Some(entry) = message.get::<EntryOut>(ENTRY_OFFSET)
+            {
+                self.forget_later(vec![(entry.nodeid, 1)]);
+            }
             let error = belay_wire::build::reply_error(header.unique, ENOMEM);
             message = Message::new(&error, &[]).unwrap_or(message);
         }

@@ -77,7 +77,8 @@ impl Talk {
         Self::within(chosen, Capacity::SMALL)
     }
 
-    fn within(chosen: Options, capacity: Capacity) -> Self {
+    /// With records of that capacity.
+    pub fn within(chosen: Options, capacity: Capacity) -> Self {
         let epochs = chosen.contains(Options::EPOCH);
         let copies = chosen.contains(Options::NO_RESEND);
         let epoch_bytes = if epochs { OPLOG.words() * 8 } else { 0 };
