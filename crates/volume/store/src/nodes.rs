@@ -6,13 +6,21 @@
 //!
 //! Invariants: a block in memory has the one that points to it in memory; one above a dirty block is dirty, and one above a modified block
 //! is modified. That is why the modified bits in a block that is not modified itself mean nothing: they are cleared when it turns.
+//!
+//! | module | question |
+//! | --- | --- |
+//! | [`change`] | how is a block made, changed and taken away, so that the last checkpoint stays what it is |
+//! | [`write`] | how do dirty blocks reach the disk |
+
+mod change;
+mod write;
 
 use crate::blocks;
 use crate::error::{Error, Result};
 use crate::geometry::Geometry;
 use crate::layout::{self, Kind};
 use crate::pointer::{Checksum, Pointer};
-use belay_disk::{BLOCK, Block, Disk, ZEROS};
+use belay_disk::{Block, Disk};
 use std::collections::BTreeMap;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -194,160 +202,6 @@ impl Nodes {
         if pointer.is_right() { right } else { left }
     }
 
-    /// Makes a new block with twins, of zeros, and has the pointer at `slot` of a block lead to it.
-    ///
-    /// # Errors
-    /// As for [`Nodes::bytes`].
-    pub fn make(&mut self, parent: Key, slot: usize, kind: Kind, left: u64) -> Result<Key> {
-        self.set(parent, slot, Pointer::twins(left).turned())?;
-        self.clock += 1;
-        let node = Node {
-            kind,
-            bytes: Box::new(ZEROS),
-            parent: (parent, slot),
-            epoch: self.epoch,
-            dirty: true,
-            children: 0,
-            used: self.clock,
-        };
-        self.insert(left, node);
-        Ok(left)
-    }
-
-    /// Drops a block, which nothing is to point to from now on. Nothing below it may be in memory.
-    ///
-    /// # Errors
-    /// As for [`Nodes::bytes`].
-    pub fn remove(&mut self, parent: Key, slot: usize) -> Result<()> {
-        let pointer = self.pointer(parent, slot)?;
-        if pointer.is_twinned() && self.nodes.remove(&pointer.block()).is_some() {
-            let parent = self.nodes.get_mut(&parent).ok_or(LOST)?;
-            parent.children -= 1;
-        }
-        self.set(parent, slot, Pointer::default())
-    }
-
-    /// Puts a new indirect block between the pointer at `place` and what it leads to, `below`.
-    ///
-    /// # Errors
-    /// As for [`Nodes::bytes`].
-    pub fn put_above(&mut self, place: (Key, usize), left: u64) -> Result<Key> {
-        let modified = self.is_modified(place.0, place.1)?;
-        let below = self.pointer(place.0, place.1)?;
-        // The block that points to it is modified from here on, and so is the new one: the bit counts in both.
-        let below = if modified { below } else { below.stable() };
-        let key = self.make(place.0, place.1, Kind::Indirect, left)?;
-        self.set(key, 0, below)?;
-        if below.is_twinned()
-            && let Some(moved) = self.nodes.get_mut(&below.block())
-        {
-            moved.parent = (key, 0);
-            for (key, one) in [(place.0, -1), (key, 1)] {
-                let node = self.nodes.get_mut(&key).ok_or(LOST)?;
-                node.children = node.children.saturating_add_signed(one);
-            }
-        }
-        Ok(key)
-    }
-
-    /// Puts a pointer into a block.
-    ///
-    /// # Errors
-    /// As for [`Nodes::bytes`].
-    pub fn set(&mut self, key: Key, slot: usize, pointer: Pointer) -> Result<()> {
-        pointer.write(self.change(key)?, slot);
-        Ok(())
-    }
-
-    /// The content of a block, to be changed.
-    ///
-    /// # Errors
-    /// As for [`Nodes::bytes`].
-    pub fn change(&mut self, key: Key) -> Result<&mut Block> {
-        let mut way = vec![key];
-        let mut at = key;
-        while at != ROOT {
-            at = self.node(at)?.parent.0;
-            way.push(at);
-        }
-        // From the root on down: a block that turns forgets which of those below it were modified.
-        for key in way.into_iter().rev() {
-            self.turn(key)?;
-        }
-        self.changes += 1;
-        Ok(&mut self.nodes.get_mut(&key).ok_or(LOST)?.bytes)
-    }
-
-    /// Has a block be dirty, and modified. The ones above it are.
-    fn turn(&mut self, key: Key) -> Result<()> {
-        let epoch = self.epoch;
-        let node = self.nodes.get_mut(&key).ok_or(LOST)?;
-        node.dirty = true;
-        if node.epoch == epoch {
-            return Ok(());
-        }
-        node.epoch = epoch;
-        for slot in node.kind.slots(&self.geometry) {
-            let pointer = Pointer::read(&node.bytes, slot);
-            pointer.stable().write(&mut node.bytes, slot);
-        }
-        let (parent, slot) = node.parent;
-        if key != ROOT {
-            let parent = self.nodes.get_mut(&parent).ok_or(LOST)?;
-            let pointer = Pointer::read(&parent.bytes, slot);
-            pointer.turned().write(&mut parent.bytes, slot);
-        }
-        Ok(())
-    }
-
-    /// Writes all dirty blocks but the root to the disk, and puts their checksums into the ones above them.
-    ///
-    /// # Errors
-    /// If a block makes no sense, or the disk fails.
-    pub fn write(&mut self, disk: &impl Disk) -> Result<()> {
-        let mut dirty = Vec::new();
-        for (&key, node) in self.nodes.iter().filter(|(_, node)| node.dirty) {
-            dirty.push((self.depth_of(key)?, key));
-            node.kind.check(&node.bytes, &self.geometry)?;
-        }
-        // Those that others point to come first, so that each has its last content when its checksum is taken.
-        dirty.sort_unstable_by(|one, other| other.cmp(one));
-        let mut writes = BTreeMap::new();
-        for (_, key) in dirty.into_iter().filter(|(_, key)| *key != ROOT) {
-            let node = self.nodes.get_mut(&key).ok_or(LOST)?;
-            node.dirty = false;
-            let checksum = Checksum::of(self.seed, node.bytes.as_slice());
-            let (parent, slot) = node.parent;
-            let parent = self.nodes.get_mut(&parent).ok_or(LOST)?;
-            let pointer = Pointer::read(&parent.bytes, slot).with_checksum(checksum);
-            pointer.write(&mut parent.bytes, slot);
-            writes.insert(self.place(pointer), key);
-        }
-        self.write_in_order(disk, &writes)
-    }
-
-    /// Writes blocks in the order of their places, neighbours at once.
-    fn write_in_order(&self, disk: &impl Disk, writes: &BTreeMap<u64, Key>) -> Result<()> {
-        /// Blocks written at once.
-        const MOST: usize = 64;
-        let mut together: Vec<u8> = Vec::new();
-        let mut first = 0;
-        let put = |first: u64, bytes: &[u8]| match bytes.is_empty() {
-            true => Ok(()),
-            false => blocks::write(disk, first, bytes),
-        };
-        for (&block, &key) in writes {
-            let next = first + (together.len() / BLOCK) as u64;
-            if block != next || together.len() >= MOST * BLOCK {
-                put(first, &together)?;
-                together.clear();
-                first = block;
-            }
-            together.extend_from_slice(self.node(key)?.bytes.as_slice());
-        }
-        put(first, &together)
-    }
-
     /// Drops a block that is not changed and has none below it in memory: who goes through all of a store needs each once.
     pub fn release(&mut self, key: Key) {
         let can_go = |node: &Node| !node.dirty && node.children == 0;
@@ -357,23 +211,6 @@ impl Nodes {
             && let Some(parent) = self.nodes.get_mut(&node.parent.0)
         {
             parent.children -= 1;
-        }
-    }
-
-    fn depth_of(&self, key: Key) -> Result<u32> {
-        let (mut depth, mut at) = (0, key);
-        while at != ROOT {
-            depth += 1;
-            at = self.node(at)?.parent.0;
-        }
-        Ok(depth)
-    }
-
-    /// The next epoch begins: nothing is modified any more.
-    pub fn begin(&mut self, epoch: u64) {
-        self.epoch = epoch;
-        if let Some(root) = self.nodes.get_mut(&ROOT) {
-            root.dirty = false;
         }
     }
 
