@@ -1,4 +1,4 @@
-//! How a process shows that it gets on: two words that somebody else looks at now and then.
+//! How a process shows that it gets on: four words that somebody else looks at now and then.
 //!
 //! Invariant: a thread that waits for another process or for a disk says so before, and takes that back behind: that is no hang of the
 //! process, however long it takes.
@@ -6,9 +6,11 @@
 use crate::words::Memory;
 
 /// Bytes of a pulse.
-pub const BYTES: usize = 16;
+pub const BYTES: usize = 32;
 const BEATS: usize = 0;
 const WAITS: usize = 1;
+const GAVE_UP: usize = 2;
+const LIVES: usize = 3;
 
 /// The pulse of a process.
 #[derive(Clone, Debug)]
@@ -23,12 +25,16 @@ pub struct Seen {
     pub beats: u64,
     /// One of its threads waits for somebody else.
     pub waits: bool,
+    /// It has given up: another life of it would do no better.
+    pub gave_up: bool,
 }
 
 impl<M: Memory> Pulse<M> {
     /// In that memory, of [`BYTES`] bytes. An earlier life may have left anything there.
     pub fn new(memory: M) -> Self {
         memory.store(WAITS, 0);
+        memory.store(GAVE_UP, 0);
+        memory.add(LIVES, 1);
         let this = Self { memory };
         this.beat();
         this
@@ -39,6 +45,11 @@ impl<M: Memory> Pulse<M> {
         self.memory.add(BEATS, 1);
     }
 
+    /// It gives up, and is about to end.
+    pub fn give_up(&self) {
+        self.memory.store(GAVE_UP, 1);
+    }
+
     /// A thread waits for somebody else from now on, or does so no more.
     pub fn wait(&self, waits: bool) {
         self.beat();
@@ -47,13 +58,18 @@ impl<M: Memory> Pulse<M> {
     }
 }
 
+/// How many lives have had the pulse in that memory.
+pub fn lives<M: Memory>(memory: &M) -> u64 {
+    memory.load(LIVES)
+}
+
 impl Seen {
     /// What is in these bytes.
     #[must_use]
     pub fn of(bytes: &[u8; BYTES]) -> Self {
         let word = |at: usize| bytes.get(at * 8..).and_then(|rest| rest.first_chunk::<8>());
         let word = |at| word(at).map_or(0, |bytes| u64::from_ne_bytes(*bytes));
-        Self { beats: word(BEATS), waits: word(WAITS) != 0 }
+        Self { beats: word(BEATS), waits: word(WAITS) != 0, gave_up: word(GAVE_UP) != 0 }
     }
 }
 
@@ -83,6 +99,12 @@ mod tests {
         pulse.wait(false);
         assert!(seen().waits, "the other one still does");
         other.wait(false);
-        assert!(!seen().waits);
+        assert!(!seen().waits && !seen().gave_up);
+        pulse.give_up();
+        assert!(seen().gave_up);
+        let before = lives(&memory);
+        let _next = Pulse::new(memory.clone());
+        assert_eq!(lives(&memory), before + 1);
+        assert!(!seen().gave_up, "an earlier life's");
     }
 }

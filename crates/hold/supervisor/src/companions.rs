@@ -2,7 +2,7 @@
 //!
 //! A companion has a lock on a file while it lives, by which a new supervisor finds those of the last, and two of one name never work at
 //! the same time. They are started in their order before the daemon, and asked to end (SIGTERM) in the opposite order when the daemon
-//! has ended, each when those behind it are gone.
+//! has ended, each when those behind it are gone. One that says that it gives up is not started again, and the mount is given up with it.
 
 use crate::error::{Error, Result};
 use crate::process::{Exit, Watched, is_stopped};
@@ -88,6 +88,8 @@ struct Shared {
 struct State {
     seen: Vec<CompanionStatus>,
     ends: bool,
+    /// The role of one that has given up.
+    gave_up: Option<String>,
 }
 
 impl Shared {
@@ -165,6 +167,12 @@ impl Companions {
     /// Their processes.
     pub fn processes(&self) -> Vec<u32> {
         self.shared.state().seen.iter().filter_map(|one| one.pid).collect()
+    }
+
+    /// Why the mount cannot go on, if one of them has given up.
+    pub fn gave_up(&self) -> Option<String> {
+        let role = self.shared.state().gave_up.clone()?;
+        Some(format!("its {role} process has given up, see its messages"))
     }
 
     /// Has them end, and waits for it: as long as they bring home what the daemon has left with them. Gives the last process of each.
@@ -328,9 +336,14 @@ fn keep(mut all: Vec<One>, shared: &Shared, wish: &OwnedFd, verbose: u8) {
             let Some(process) = one.process.as_ref().filter(|process| process.is_dead()) else {
                 continue;
             };
-            if one.told {
+            let gave_up = pulse(&one.companion.pulse).gave_up;
+            if one.told || gave_up {
                 one.over = true;
                 one.process = None;
+                if gave_up {
+                    shared.state().gave_up = Some(one.companion.role.clone());
+                    note(shared, place, one, false);
+                }
                 continue;
             }
             tracing::info!(

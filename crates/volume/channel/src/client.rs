@@ -24,6 +24,11 @@ pub struct Lost;
 pub trait Waits: std::fmt::Debug + Send {
     /// From now on, or no more.
     fn wait(&self, waits: bool);
+
+    /// Whether nobody is to be waited for any more who is not there.
+    fn gives_up(&self) -> bool {
+        false
+    }
 }
 
 /// Nobody is told.
@@ -52,13 +57,16 @@ impl<A: Serialize, R: DeserializeOwned> Connection<A, R> {
     }
 
     /// Waits until somebody is there.
-    pub fn open(&mut self) {
+    ///
+    /// # Errors
+    /// [`Lost`] if that is given up.
+    pub fn open(&mut self) -> Result<(), Lost> {
         if self.stream.is_some() {
-            return;
+            return Ok(());
         }
         self.waits.wait(true);
         let [mut pause, longest] = PAUSES;
-        while self.stream.is_none() {
+        while self.stream.is_none() && !self.waits.gives_up() {
             self.stream = UnixStream::connect(&self.path).ok();
             if self.stream.is_none() {
                 thread::sleep(pause);
@@ -66,6 +74,7 @@ impl<A: Serialize, R: DeserializeOwned> Connection<A, R> {
             }
         }
         self.waits.wait(false);
+        self.stream.as_ref().map(|_| ()).ok_or(Lost)
     }
 
     /// Asks, and waits for the answer.
@@ -90,8 +99,7 @@ impl<A: Serialize, R: DeserializeOwned> Connection<A, R> {
     /// Asks until somebody has answered: only what can be done twice.
     pub fn ask_until_answered(&mut self, ask: &A) -> R {
         loop {
-            self.open();
-            if let Ok(answer) = self.ask(ask) {
+            if let Ok(answer) = self.open().and_then(|()| self.ask(ask)) {
                 return answer;
             }
         }

@@ -59,9 +59,9 @@ impl RemoteStore {
     /// Waits for the next life of the other process.
     ///
     /// # Errors
-    /// [`Error::Lost`] if that has died as well.
+    /// [`Error::Lost`] if that has died as well, or is not waited for any more.
     pub fn renew(&mut self) -> Result<(), Error> {
-        self.connection.open();
+        self.connection.open()?;
         match self.connection.ask(&StoreAsk::Write)? {
             StoreAnswer::Done => Ok(()),
             other => Err(refused(other)),

@@ -4,6 +4,7 @@
 
 use crate::ending::asked_to_end;
 use crate::memory::{self, Memory};
+use crate::patience::Patience;
 use crate::place::{Place, Role};
 use crate::pulse::Pulse;
 use crate::report::{Asked, CacheReport, Recovery, now_us};
@@ -20,8 +21,10 @@ use std::time::{Duration, Instant};
 const INTERVAL: Duration = Duration::from_secs(5);
 /// How often it is looked whether one must be taken before that.
 const LOOK: Duration = Duration::from_millis(500);
-/// Deaths of the stores in one checkpoint after which it is not tried again at once.
-const DEATHS: u32 = 5;
+/// How often it is said that checkpoints fail.
+const SAY: Duration = Duration::from_secs(60);
+/// Why it gives up.
+const DYING: &str = "the process with the stores dies again and again of what it is asked to do";
 
 type Failure = belay_cache::Error<Below>;
 
@@ -35,9 +38,13 @@ pub fn run(place: &Place, mount: u64, capacity: Capacity) -> Result<i32> {
     let _role = place.take(Role::Cache)?;
     let shared = memory::open_or_make(place, capacity)?;
     let pulse = Pulse::of(place, Role::Cache)?;
-    let mut below = RemoteStore::writer(&place.socket(Role::Store), Box::new(pulse.clone()));
-    if !shared.is_valid() {
-        begin(&shared, &mut below)?;
+    let patience = Patience::new(place, pulse.clone())?;
+    let mut below = RemoteStore::writer(&place.socket(Role::Store), Box::new(patience.clone()));
+    if !shared.is_valid()
+        && let Err(why) = begin(&shared, &mut below, &patience)
+    {
+        pulse.give_up();
+        return Err(why);
     }
     shared.begin_mount(mount);
     let now = Instant::now();
@@ -56,28 +63,33 @@ pub fn run(place: &Place, mount: u64, capacity: Capacity) -> Result<i32> {
         look: if begun.is_some() { now } else { now + LOOK },
         begun,
         failing: None,
+        patience,
+        dying: false,
+        gave_up: false,
     };
     let socket = place.socket(Role::Cache);
     let mut server =
         Server::bind(&socket).with_context(|| format!("cannot listen at {}", socket.display()))?;
     server.run(&mut cache, &stop)?;
-    // Nobody publishes any more.
-    match cache.checkpoint() {
-        Ok(()) => {
-            memory::remove(place)?;
-            Ok(0)
-        }
-        Err(why) => bail!(
-            "the last checkpoint could not be taken: {why}. What was written since the one before is in {}, and is there \
-             when the volume is mounted again, unless this machine is restarted before that",
-            place.memory().display()
-        ),
+    // Unless it was given up, nobody publishes any more.
+    let taken = if cache.gave_up { Err(DYING.to_owned()) } else { cache.checkpoint() };
+    let Err(why) = taken else {
+        memory::remove(place)?;
+        return Ok(0);
+    };
+    if cache.gave_up {
+        cache.pulse.give_up();
     }
+    bail!(
+        "the last checkpoint could not be taken: {why}. What was written since the one before is in {}, and is there \
+         when the volume is mounted again, unless this machine is restarted before that",
+        place.memory().display()
+    )
 }
 
 /// Sets the memory up: with what the stores have, and the intent log besides.
-fn begin(shared: &Memory, below: &mut RemoteStore) -> Result<()> {
-    let mut deaths = 0;
+fn begin(shared: &Memory, below: &mut RemoteStore, patience: &Patience) -> Result<()> {
+    patience.renew();
     loop {
         let tried = below.renew().map_err(belay_cache::Error::Lower).and_then(|()| {
             let first = replay(below)?;
@@ -90,7 +102,8 @@ fn begin(shared: &Memory, below: &mut RemoteStore) -> Result<()> {
                 shared.set_valid();
                 return Ok(());
             }
-            Err(belay_cache::Error::Lower(Below::Lost)) if deaths < DEATHS => deaths += 1,
+            Err(belay_cache::Error::Lower(Below::Lost)) if !patience.is_over() => {}
+            Err(belay_cache::Error::Lower(Below::Lost)) => bail!("{DYING}"),
             Err(why) => bail!("what was synced before the last end cannot be done again: {why}"),
         }
     }
@@ -110,12 +123,16 @@ struct Cache {
     look: Instant,
     /// Since when this life has a checkpoint to end that the last one has begun.
     begun: Option<Instant>,
-    /// Since when none can be taken, and why.
-    failing: Option<String>,
+    /// When it was said last that none can be taken, since one could.
+    failing: Option<Instant>,
+    patience: Patience,
+    /// The stores have died of what they were asked to do last, and have done nothing since.
+    dying: bool,
+    gave_up: bool,
 }
 
 impl Cache {
-    /// Does something with the layers below, anew as often as they die.
+    /// Does something with the layers below, anew as often as they die, until it gives up.
     fn with_below<T>(
         &mut self,
         asked: Asked,
@@ -125,6 +142,9 @@ impl Cache {
         let fresh = || Recovery { asked, pid: std::process::id(), ..Recovery::default() };
         let mut recovery = begun.map(|since| (since, fresh()));
         let mut deaths = 0;
+        if !self.dying {
+            self.patience.renew();
+        }
         loop {
             let ready = if self.below.is_open() { Ok(()) } else { self.below.renew() };
             let looked = ready.and_then(|()| match &mut recovery {
@@ -134,6 +154,7 @@ impl Cache {
             let done = looked
                 .map_err(belay_cache::Error::Lower)
                 .and_then(|()| act(&self.cleaner, &mut self.below));
+            self.dying = matches!(done, Err(belay_cache::Error::Lower(Below::Lost)));
             match done {
                 Ok(done) => {
                     if let Some((since, mut recovery)) = recovery {
@@ -144,7 +165,11 @@ impl Cache {
                     }
                     return Ok(done);
                 }
-                Err(belay_cache::Error::Lower(Below::Lost)) if deaths < DEATHS => {
+                Err(_) if self.dying && self.patience.is_over() => {
+                    self.gave_up = true;
+                    return Err(DYING.to_owned());
+                }
+                Err(_) if self.dying => {
                     deaths += 1;
                     let (_, recovery) = recovery.get_or_insert_with(|| (Instant::now(), fresh()));
                     recovery.deaths = deaths;
@@ -158,14 +183,19 @@ impl Cache {
         let taken = self
             .with_below(Asked::Checkpoint, |cleaner, below| cleaner.checkpoint(below).map(|_| ()));
         self.last = Instant::now();
-        match (&taken, &self.failing) {
+        match (&taken, self.failing) {
             (Ok(()), Some(_)) => tracing::warn!("checkpoints can be taken again"),
-            (Err(why), before) if before.as_ref() != Some(why) => tracing::error!(
-                "no checkpoint can be taken: {why}. What was written since the last one is in memory alone; trying again"
-            ),
+            (Err(why), before) if before.is_none_or(|said| said.elapsed() > SAY) => {
+                tracing::error!(
+                    "no checkpoint can be taken: {why}. What was written since the last one is in memory alone; trying again"
+                );
+                self.failing = Some(Instant::now());
+            }
             _ => {}
         }
-        self.failing = taken.clone().err();
+        if taken.is_ok() {
+            self.failing = None;
+        }
         taken
     }
 
@@ -232,6 +262,10 @@ impl Service for Cache {
             CacheAsk::Checkpoint => told(self.checkpoint()),
             CacheAsk::Sync(objects) => told(self.sync(&objects)),
         })
+    }
+
+    fn is_over(&self) -> bool {
+        self.gave_up
     }
 
     fn due(&self) -> Option<Instant> {

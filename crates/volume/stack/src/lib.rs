@@ -5,6 +5,7 @@
 //! | [`place`] | | where they meet: sockets, locks, and the memory that outlives them |
 //! | [`memory`] | | how that memory is made, and found again |
 //! | `pulse` | | how they show that they get on |
+//! | `patience` | cache | how long it goes on asking stores that die of it |
 //! | [`report`] | | what they say of how they have recovered |
 //! | [`store`] | store | the logical layer with its stores, asked by the two others |
 //! | [`cache`] | cache | when checkpoints are taken, and how a sync is made durable |
@@ -21,6 +22,7 @@ pub mod cache;
 mod ending;
 pub mod memory;
 pub mod namespace;
+mod patience;
 pub mod place;
 mod pulse;
 pub mod report;

@@ -22,14 +22,7 @@ impl Pulse {
     /// # Errors
     /// Those of the system calls.
     pub fn of(place: &Place, role: Role) -> Result<Self> {
-        let path = place.pulse(role);
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file =
-            options.open(&path).with_context(|| format!("cannot open {}", path.display()))?;
-        file.set_len(pulse::BYTES as u64)?;
-        let mapping = Mapping::new(file.as_fd(), pulse::BYTES).context("cannot map the pulse")?;
-        Ok(Self(pulse::Pulse::new(Arc::new(mapping))))
+        Ok(Self(pulse::Pulse::new(map(place, role)?)))
     }
 
     /// It gets on.
@@ -37,11 +30,45 @@ impl Pulse {
         self.0.beat();
     }
 
+    /// It gives up, and is about to end.
+    pub fn give_up(&self) {
+        self.0.give_up();
+    }
+
     fn waiting<T>(&self, act: impl FnOnce() -> T) -> T {
         self.0.wait(true);
         let done = act();
         self.0.wait(false);
         done
+    }
+}
+
+fn map(place: &Place, role: Role) -> Result<Arc<Mapping>> {
+    let path = place.pulse(role);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+    file.set_len(pulse::BYTES as u64)?;
+    let mapping = Mapping::new(file.as_fd(), pulse::BYTES).context("cannot map the pulse")?;
+    Ok(Arc::new(mapping))
+}
+
+/// How often another process was started.
+#[derive(Clone, Debug)]
+pub struct Lives(Arc<Mapping>);
+
+impl Lives {
+    /// The one with that role.
+    ///
+    /// # Errors
+    /// Those of the system calls.
+    pub fn of(place: &Place, role: Role) -> Result<Self> {
+        Ok(Self(map(place, role)?))
+    }
+
+    /// So often.
+    pub fn count(&self) -> u64 {
+        pulse::lives(&self.0)
     }
 }
 

@@ -18,6 +18,10 @@ const THEN: &str = ", then a hang (";
 impl Supervisor {
     /// Looks at all limits; a daemon beyond one of them is killed, and its end handled as a crash.
     pub(super) fn check_limits(&mut self) {
+        if let Some(why) = self.companions.gave_up().filter(|_| self.life.ended().is_none()) {
+            self.give_up(&why);
+            return;
+        }
         if self.book.stop.is_some() || self.is_being_killed() {
             return;
         }
