@@ -9,6 +9,9 @@ use belay_memory::Memory;
 /// Says that it is a cache's memory, of this version.
 const VALID: u64 = u64::from_le_bytes(*b"belaych1");
 
+/// Transactions that the next life of a process reads within a few milliseconds.
+const MOST_READ: u64 = 1024;
+
 impl<M: Memory> Shared<M> {
     /// Whether the memory was set up. One of zeros was not.
     pub fn is_valid(&self) -> bool {
@@ -59,10 +62,11 @@ impl<M: Memory> Shared<M> {
         self.memory.store(CLEARED, mount);
     }
 
-    /// Whether half of the log is in use, so that a checkpoint is due before its time. Frames are counted by their own.
-    pub fn is_half_full(&self) -> bool {
-        let half = u64::from(self.layout.capacity.slots) / 2;
-        let is_far = !matches!(self.slot(self.durable() + half), Slot::Free);
+    /// Whether so much is published that a checkpoint is due before its time: half of what there is room for, or as much as the next life
+    /// of a process can read without being missed. Frames are counted by their own.
+    pub fn has_much(&self) -> bool {
+        let much = (u64::from(self.layout.capacity.slots) / 2).min(MOST_READ);
+        let is_far = !matches!(self.slot(self.durable() + much), Slot::Free);
         is_far || self.free_frames() < self.layout.capacity.frames / 2
     }
 

@@ -19,8 +19,9 @@ use std::time::{Duration, Instant};
 
 /// How often a checkpoint is taken.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// How often it is looked whether one must be taken before that.
-const LOOK: Duration = Duration::from_millis(500);
+/// How often it is looked whether one must be taken before that, and if there is nothing yet that could be in it.
+const LOOK: Duration = Duration::from_millis(100);
+const LOOK_IDLE: Duration = Duration::from_secs(1);
 /// How often it is said that checkpoints fail.
 const SAY: Duration = Duration::from_secs(60);
 /// Why it gives up.
@@ -215,7 +216,7 @@ impl Cache {
         if self.begun.is_some() {
             return true;
         }
-        self.last.elapsed() >= INTERVAL || self.shared.is_half_full()
+        self.last.elapsed() >= INTERVAL || self.shared.has_much()
     }
 }
 
@@ -277,6 +278,6 @@ impl Service for Cache {
             // Why it fails was said.
             let _ = self.checkpoint();
         }
-        self.look = Instant::now() + LOOK;
+        self.look = Instant::now() + if self.shared.is_empty() { LOOK_IDLE } else { LOOK };
     }
 }
