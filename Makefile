@@ -49,8 +49,15 @@ STUDY_KILLS ?= 10000
 RELAY_STUDY := --results docs/fault-study/relay/controlled.json --page docs/relay-study.md
 STUDY_FLAGS ?= --sessions 12 --rounds 24 --file-mib 256 --macro-rounds 6 --build-rounds 4
 
-# make volumes
+# make volumes, each of its parts alone, and how often something happens in each
 VOLUMES_OUT ?= docs/volumes
+LORIS_KILLS ?= 1000
+LORIS_FLAGS ?=
+TABLE3_INJECTIONS ?= 1500
+TABLE3_OVERWRITES ?= 200
+TABLE3_FLAGS ?=
+VOLUME_CUTS ?= 2000
+VOLUME_VM_CUTS ?= 60
 
 # make miri: crates without `belay-`; all if none is named
 CRATES ?=
@@ -71,6 +78,10 @@ TEST_SOAK_DURATION ?= 120s
 TEST_SOAK_SEED ?= 20
 # The same for a volume, every process of which is killed.
 TEST_VOLUME_DURATION ?= 20s
+# Its lower layers, its module and its power, in little.
+TEST_LORIS_FLAGS ?= --scale tiny --kills 12 --every 400ms --any-time
+TEST_TABLE3_FLAGS ?= --scale tiny --injections 10 --overwrites 3
+TEST_VOLUME_CUTS ?= 5
 # And the fault study: the operations with most effects.
 TEST_STUDY_FIXTURES ?= ntfs-3g,bindfs,mergerfs,avfs,sshfs
 TEST_STUDY_OPS ?= create,mkdir,rename-over,unlink,append,chmod
@@ -89,7 +100,7 @@ TEST_POWER_FLAGS ?= --cuts 15 --also 3 --seed 4
 help: ## This list
 	@echo 'usage: make TARGET [VARIABLE=VALUE ...]'
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo '  examples:'
 	@echo '    make demo KILLS=200'
@@ -160,13 +171,46 @@ volumes-short:
 	@scripts/guarded $(CHECKED)/belay-chaos soak --fixtures volume --oracle dir --every 20ms --seed $(TEST_SOAK_SEED) \
 	  --duration $(TEST_VOLUME_DURATION)
 	@scripts/guarded $(CHECKED)/belay-chaos study controlled --columns belay --fixtures volume --signals KILL --out $(CHECKED)/study
+	@scripts/guarded $(CHECKED)/belay-chaos study loris --seed $(TEST_SOAK_SEED) $(TEST_LORIS_FLAGS) --out $(CHECKED)/study
+	@scripts/guarded $(CHECKED)/belay-chaos study table3 --seed $(TEST_SOAK_SEED) $(TEST_TABLE3_FLAGS) --out $(CHECKED)/study
+	@scripts/guarded $(CHECKED)/belay-chaos powercut --fixtures volume --cuts $(TEST_VOLUME_CUTS) --also 1 --seed $(TEST_SOAK_SEED)
+	@scripts/guarded $(CHECKED)/belay-chaos powercut --fixtures volume --memory kept --cuts $(TEST_VOLUME_CUTS) --seed $(TEST_SOAK_SEED)
 
 .PHONY: volumes
-volumes: setup build ## Volumes under fire, into docs/volumes: a soak whose processes are killed, and a crash at every point (KILLS, SEED)
+volumes: volumes-soak volumes-loris volumes-faults volumes-power volumes-power-vm ## All of these, into docs/volumes (SEED, and the variables of each)
+
+.PHONY: volumes-soak
+volumes-soak: setup build ## Volumes under fire: a soak whose processes are killed, and a crash at every point (KILLS, SEED)
 	@mkdir -p $(VOLUMES_OUT)
 	@scripts/guarded $(RELEASE)/belay-chaos soak --fixtures volume --oracle dir --every 20ms --kills $(or $(KILLS),10000) \
 	  $(if $(SEED),--seed $(SEED)) --page $(VOLUMES_OUT)/soak.md
 	@scripts/guarded $(RELEASE)/belay-chaos study controlled --columns belay --fixtures volume --no-verdict --out $(VOLUMES_OUT)
+
+.PHONY: volumes-loris
+volumes-loris: setup build ## Build OpenSSH on a volume while its lower layers are killed (LORIS_KILLS, LORIS_FLAGS, SEED)
+	@scripts/setup-study
+	@scripts/guarded $(RELEASE)/belay-chaos study loris --kills $(LORIS_KILLS) $(if $(SEED),--seed $(SEED)) --out $(VOLUMES_OUT) $(LORIS_FLAGS)
+
+.PHONY: volumes-faults
+volumes-faults: setup build ## Kill a volume's namespace module and corrupt its code (TABLE3_INJECTIONS, TABLE3_OVERWRITES, TABLE3_FLAGS, SEED)
+	@scripts/setup-study
+	@scripts/guarded $(RELEASE)/belay-chaos study table3 --injections $(TABLE3_INJECTIONS) --overwrites $(TABLE3_OVERWRITES) \
+	  $(if $(SEED),--seed $(SEED)) --out $(VOLUMES_OUT) $(TABLE3_FLAGS)
+
+.PHONY: volumes-power
+volumes-power: setup build ## Kill all of a volume at once, with and without its memory, and lose what was not synced (VOLUME_CUTS, SEED)
+	@mkdir -p $(VOLUMES_OUT)
+	@scripts/guarded $(RELEASE)/belay-chaos powercut --fixtures volume --cuts $(VOLUME_CUTS) --also 1 $(if $(SEED),--seed $(SEED)) \
+	  --page $(VOLUMES_OUT)/powercut.md
+	@scripts/guarded $(RELEASE)/belay-chaos powercut --fixtures volume --memory kept --cuts $(VOLUME_CUTS) $(if $(SEED),--seed $(SEED)) \
+	  --page $(VOLUMES_OUT)/powercut-kept.md
+
+.PHONY: volumes-power-vm
+volumes-power-vm: setup build ## Cut the power of an emulated machine with a volume (VOLUME_VM_CUTS, SEED)
+	@mkdir -p $(VOLUMES_OUT)
+	@scripts/setup-vm target/vm $(RELEASE)
+	@scripts/guarded $(RELEASE)/belay-chaos powercut-vm --machine target/vm --fixtures volume --cuts $(VOLUME_VM_CUTS) \
+	  $(if $(SEED),--seed $(SEED)) --page $(VOLUMES_OUT)/powercut-vm.md
 
 .PHONY: soak
 soak: setup build ## Random operations under fire, compared with the bare daemon (DURATION, KILLS, SEED, FIXTURES)
