@@ -17,13 +17,16 @@ fn a_disk_that_lies_is_noticed() {
         );
         return;
     }
-    let mut command = Command::new(env!("CARGO_BIN_EXE_belay-chaos"));
-    command.args(["powercut", "--cuts", "10", "--also", "0", "--seed", "4"]);
-    let output = command.args(["--fixtures", "fuse2fs-ext4", "--lying-disk"]).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(
-        text.contains("WRONG") && text.contains("replay: belay-chaos powercut --seed 4"),
-        "{text}"
-    );
+    for fixture in ["fuse2fs-ext4", "volume"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_belay-chaos"));
+        command.args(["powercut", "--cuts", "10", "--also", "0", "--seed", "4"]);
+        let output = command.args(["--fixtures", fixture, "--lying-disk"]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{fixture}: {text}{said}");
+        assert!(
+            text.contains("WRONG") && text.contains("replay: belay-chaos powercut --seed 4"),
+            "{fixture}: {text}"
+        );
+    }
 }

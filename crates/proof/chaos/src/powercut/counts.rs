@@ -6,6 +6,7 @@ use belay_fixtures::Kind;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::repair::Done;
+use serde::Serialize;
 
 /// How far it has come, for those who wait at a terminal.
 pub fn bar(kind: Kind, cuts: u64) -> ProgressBar {
@@ -15,7 +16,7 @@ pub fn bar(kind: Kind, cuts: u64) -> ProgressBar {
 }
 
 /// What was done, and what was seen.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Counts {
     /// Machines that were killed.
     pub cuts: u64,

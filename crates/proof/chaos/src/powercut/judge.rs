@@ -10,6 +10,7 @@ use belay_fixtures::Kind;
 
 use super::check;
 use super::machine::{self, Told};
+use super::promise;
 use super::serve::Power;
 use super::work::Tree;
 
@@ -20,6 +21,10 @@ pub type Heard = Vec<(Told, usize)>;
 pub struct End {
     /// For each application, how many of its steps are durable for sure.
     pub durable: Vec<usize>,
+    /// Of a volume: how many operations on names, which others' syncs have made durable as well.
+    names: Vec<usize>,
+    /// All is there, durable or not.
+    pub whole: bool,
     /// And how many it may have begun.
     begun: Vec<usize>,
 }
@@ -44,8 +49,11 @@ impl Judge {
     /// What is certain at the end of a life, or before one of its changes.
     pub fn end(&self, heard: &Heard, cut: Option<usize>) -> Result<End> {
         let clients = self.clients;
-        let mut end = End { durable: vec![0; clients], begun: vec![self.steps; clients] };
+        let (durable, names, whole) = (vec![0; clients], vec![0; clients], false);
+        let mut end = End { durable, names, whole, begun: vec![self.steps; clients] };
         let mut last = vec![0; clients];
+        // For each, how far all were when it began what it does.
+        let mut before = vec![vec![0; clients]; clients];
         let syncs: Vec<Vec<bool>> = (0..clients).map(|client| self.syncs(client, heard)).collect();
         for (told, changes) in heard {
             match told {
@@ -56,10 +64,14 @@ impl Judge {
                     let is_sync = syncs[*client].get(*step) == Some(&true);
                     if is_sync && cut.is_none_or(|cut| *changes <= cut) {
                         end.durable[*client] = step + 1;
+                        let names = end.names.iter_mut().zip(&before[*client]);
+                        names.for_each(|(names, before)| *names = (*names).max(*before));
                     }
+                    before[*client].clone_from(&last);
                 }
                 Told::Ended if cut.is_none_or(|cut| *changes <= cut) => {
                     end.durable.clone_from(&last);
+                    end.whole = true;
                 }
                 Told::Mounted | Told::Ended => {}
             }
@@ -68,6 +80,20 @@ impl Judge {
             .iter_mut()
             .zip(last)
             .for_each(|(begun, last)| *begun = (last + 1).min(self.steps));
+        end.names.iter_mut().zip(&end.durable).for_each(|(names, own)| *names = (*names).max(*own));
+        Ok(end)
+    }
+
+    /// The same where nothing is lost: all that was told is there.
+    pub fn whole_end(&self, heard: &Heard) -> Result<End> {
+        let mut end = self.end(heard, None)?;
+        end.whole = true;
+        for (client, durable) in end.durable.iter_mut().enumerate() {
+            let told = heard
+                .iter()
+                .filter(|(told, _)| matches!(told, Told::Done(who, _) if *who == client));
+            *durable = told.count();
+        }
         Ok(end)
     }
 
@@ -94,8 +120,13 @@ impl Judge {
             let tree = check::part(found, &folder);
             let script =
                 machine::client(self.kind, self.seed, self.life, client).take(end.begun[client]);
-            let done = check::steps_in(&tree, script, end.durable[client])
-                .with_context(|| format!("application {client}"))?;
+            let done = match self.kind {
+                Kind::Volume if !end.whole => {
+                    promise::steps_in(&tree, script, end.names[client], end.durable[client])
+                }
+                _ => check::steps_in(&tree, script, end.durable[client]),
+            };
+            let done = done.with_context(|| format!("application {client}"))?;
             durable += end.durable[client] as u64;
             steps += done as u64;
             if !tree.is_empty() {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use belay_fixtures::process::{self, Process, children};
@@ -25,10 +25,13 @@ use super::pages::Pages;
 use super::repair::repair;
 use super::series::Lives;
 use super::serve::{Changes, Power};
+use super::volume::Volume;
 use super::work::Tree;
-use super::{PowercutArgs, check};
+use super::{Memory, PowercutArgs, check};
 
 const MIB: u64 = 12;
+/// A volume must be larger.
+const VOLUME_MIB: u64 = 24;
 const IMAGE: &str = "image";
 /// So many things that may be lost or not are tried in all combinations.
 const ALL: usize = 6;
@@ -45,6 +48,7 @@ pub struct Bench<'a> {
     counts: Counts,
     power: Arc<Power>,
     folder: PathBuf,
+    volume: Option<Volume>,
     /// The disk as it is when the power is back.
     disk: Disk,
     judge: Judge,
@@ -64,7 +68,8 @@ impl<'a> Bench<'a> {
     ) -> Result<Self> {
         let dir = args.common.directory("belay-fixture-power-")?;
         let folder = dir.path().join("disk");
-        for path in [&folder, &dir.path().join("mnt"), &dir.path().join("state")] {
+        let names = dir.path().join("names");
+        for path in [&folder, &dir.path().join("mnt"), &dir.path().join("state"), &names] {
             std::fs::create_dir(path).with_context(|| format!("creating {}", path.display()))?;
         }
         let power = Arc::new(Power::new(args.lying_disk));
@@ -77,6 +82,7 @@ impl<'a> Bench<'a> {
             counts: Counts::default(),
             power,
             folder,
+            volume: (kind == Kind::Volume).then(|| Volume::in_folder(&names)),
             disk: Disk::default(),
             judge: Judge {
                 kind,
@@ -101,7 +107,10 @@ impl Lives for Bench<'_> {
     fn life(&mut self) -> Result<()> {
         if self.judge.life.is_multiple_of(self.args.lives) {
             let fresh = self.path("fresh");
-            image_tools::make(self.kind, &fresh, MIB)?;
+            match &self.volume {
+                Some(volume) => volume.make(&fresh, VOLUME_MIB, &self.folder.join(IMAGE))?,
+                None => image_tools::make(self.kind, &fresh, MIB)?,
+            }
             self.disk = Disk::with(IMAGE, 2, &std::fs::read(&fresh).context("reading an image")?);
             self.judge.settled.clear();
         }
@@ -112,6 +121,16 @@ impl Lives for Bench<'_> {
         self.counts.cuts += 1;
         let ended = heard.iter().any(|(told, _)| *told == Told::Ended);
         self.counts.ended += u64::from(ended);
+        if self.keeps() {
+            let end = self.judge.whole_end(&heard)?;
+            let looked = self.mounted_again(disk.after(|| true), &end);
+            (self.disk, self.judge.settled) = looked
+                .with_context(|| format!("life {}, with its memory kept", self.judge.life))?;
+            return Ok(());
+        }
+        if let Some(volume) = &self.volume {
+            volume.forget_memory()?;
+        }
         // What else could have happened in this life.
         let mut replayed = before;
         let mut at = 0;
@@ -148,6 +167,11 @@ impl Lives for Bench<'_> {
 }
 
 impl Bench<'_> {
+    /// Whether nothing but processes is lost.
+    fn keeps(&self) -> bool {
+        self.volume.is_some() && self.args.memory == Memory::Kept
+    }
+
     /// Changes before which the power is to have gone as well.
     fn other_cuts(&mut self, changes: usize) -> Vec<usize> {
         if self.args.also == 0 {
@@ -164,6 +188,7 @@ impl Bench<'_> {
     fn machine(&mut self) -> Result<(Heard, Disk, Changes)> {
         // Half of them at a change of the disk, half at any instant.
         let at_change = self.rng.random_bool(0.5).then(|| self.rng.random_range(0..120));
+        let at_change = at_change.filter(|_| !self.keeps());
         let instant = Duration::from_micros(match self.rng.random_range(0..10) {
             0 => self.rng.random_range(0..300_000), // maybe before the mount
             _ => self.rng.random_range(100_000..900_000),
@@ -173,6 +198,29 @@ impl Bench<'_> {
         let leave = self.rng.random_ratio(1, 4);
         self.judge.steps = if leave { self.args.steps.min(SHORT) } else { self.args.steps };
         self.power.on(self.disk.clone(), at_change);
+        let (mut outer, listener) = self.start(leave, interval)?;
+        let limit = if at_change.is_some() { Duration::from_secs(3) } else { instant };
+        let early = at_change.is_none() && instant < Duration::from_millis(100);
+        if self.volume.is_some() && !early {
+            // Several processes must have started: on a machine with much to do that takes its time.
+            let deadline = Instant::now() + LIMIT;
+            while !listener.has(|told| matches!(told, Told::Mounted | Told::Failed(_)))
+                && !self.power.wait_off(Duration::from_millis(1))
+                && Instant::now() < deadline
+            {}
+        }
+        self.power.wait_off(limit);
+        if self.keeps() {
+            // No process is to see anything but its end.
+            self.kill(&mut outer)?;
+        }
+        let (disk, changes) = self.power.off();
+        self.kill(&mut outer)?;
+        Ok((listener.finish(), disk, changes))
+    }
+
+    /// Starts a machine, which does this life's steps.
+    fn start(&self, leave: bool, interval: &str) -> Result<(Process, Listener)> {
         let mut command = Command::new("unshare");
         command.args(["--pid", "--fork", "--kill-child=KILL", "--mount", "--mount-proc", "--"]);
         // Process 1 must be one that waits for nothing: the others are killed when it has ended.
@@ -196,6 +244,9 @@ impl Bench<'_> {
         if leave {
             command.arg("--leave");
         }
+        if let Some(volume) = &self.volume {
+            command.arg("--names").arg(volume.names());
+        }
         let more = self.args.belay_args.iter().map(String::as_str);
         command.args(
             more.chain(["--checkpoint-interval", interval]).map(|arg| format!("--belay-arg={arg}")),
@@ -205,12 +256,7 @@ impl Bench<'_> {
         let child = command.spawn().context("starting unshare (of util-linux)")?;
         let mut outer = Process::adopt(child, "unshare");
         let output = outer.child().stdout.take().context("no output to read")?;
-        let listener = Listener::start(output, &self.power);
-        let limit = if at_change.is_some() { Duration::from_secs(3) } else { instant };
-        self.power.wait_off(limit);
-        let (disk, changes) = self.power.off();
-        self.kill(&mut outer)?;
-        Ok((listener.finish(), disk, changes))
+        Ok((outer, Listener::start(output, &self.power)))
     }
 
     /// Kills the machine, and waits until nothing of it is left.
@@ -274,10 +320,19 @@ impl Bench<'_> {
     fn recover(&mut self, mut disk: Disk, end: &End) -> Result<(Disk, BTreeMap<String, Tree>)> {
         while self.rng.random_ratio(1, 4) {
             self.power.on(disk, Some(self.rng.random_range(0..8)));
-            let _ = repair(&self.folder.join(IMAGE), &self.path("state"));
+            match self.volume.clone() {
+                Some(volume) => {
+                    self.mount_for_a_while()?;
+                    volume.forget_memory()?;
+                }
+                None => drop(repair(&self.folder.join(IMAGE), &self.path("state"))),
+            }
             let (left, _) = self.power.off();
             disk = self.lose(&left);
             self.counts.in_repairs += 1;
+        }
+        if self.volume.is_some() {
+            return self.mounted_again(disk, end);
         }
         self.power.on(disk, None);
         self.counts.note(repair(&self.folder.join(IMAGE), &self.path("state"))?);
@@ -289,6 +344,42 @@ impl Bench<'_> {
         );
         let content = disk.find(IMAGE).and_then(|inode| disk.content(inode)).context("no image")?;
         let found = self.look(&content.bytes)?;
+        let found = self.judge.compare(&found, end)?;
+        self.counts.durable += found.durable;
+        self.counts.found += found.steps;
+        Ok((disk, found.trees))
+    }
+
+    /// Has a machine mount what is on the disk and do nothing more, until the power goes, or it has ended.
+    fn mount_for_a_while(&mut self) -> Result<()> {
+        let steps = std::mem::replace(&mut self.judge.steps, 0);
+        let started = self.start(true, "5s");
+        self.judge.steps = steps;
+        let (mut outer, listener) = started?;
+        let deadline = Instant::now() + LIMIT;
+        while !listener.has(|told| matches!(told, Told::Ended | Told::Failed(_)))
+            && !self.power.wait_off(Duration::from_millis(5))
+            && Instant::now() < deadline
+        {}
+        self.power.off();
+        self.kill(&mut outer)
+    }
+
+    /// Mounts a volume again, reads and unmounts it, has it checked, and looks at what was read.
+    fn mounted_again(&mut self, disk: Disk, end: &End) -> Result<(Disk, BTreeMap<String, Tree>)> {
+        let volume = self.volume.clone().context("this is no volume")?;
+        self.power.on(disk, None);
+        let (mountpoint, state) = (self.path("mnt"), self.path("state"));
+        let found =
+            volume.with(&mountpoint, &state, &self.path("again.log"), check::read_folder)?;
+        volume.check()?;
+        let (disk, _) = self.power.off();
+        ensure!(
+            disk.undecided() == 0,
+            "{} changes are not durable after the volume was unmounted",
+            disk.undecided()
+        );
+        self.counts.images += 1;
         let found = self.judge.compare(&found, end)?;
         self.counts.durable += found.durable;
         self.counts.found += found.steps;

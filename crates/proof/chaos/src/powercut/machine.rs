@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use belay_fixtures::{Belay, Kind, image_tools, mounts};
 
+use super::volume::Volume;
 use super::work::Script;
 
 const START: Duration = Duration::from_secs(60);
@@ -31,6 +32,9 @@ pub struct MachineArgs {
     /// For belay's sockets and reports
     #[arg(long)]
     pub state_dir: PathBuf,
+    /// The folder with the name of the volume, if it is one
+    #[arg(long)]
+    pub names: Option<PathBuf>,
     /// Seed of the applications
     #[arg(long)]
     pub seed: u64,
@@ -118,10 +122,17 @@ pub fn run(args: &MachineArgs) -> Result<bool> {
 }
 
 fn work(args: &MachineArgs) -> Result<()> {
-    let words = image_tools::daemon(args.kind, &args.image, &args.mountpoint)?;
-    let mut belay = Belay::find()?.command();
-    belay.args(["run", "--policy", "epoch", "--state-dir"]).arg(&args.state_dir);
-    belay.args(&args.belay_args).arg("--").args(words).stdin(Stdio::null());
+    let mut belay = match &args.names {
+        Some(names) => Volume::in_folder(names).mount(&args.mountpoint, &args.state_dir)?,
+        None => {
+            let words = image_tools::daemon(args.kind, &args.image, &args.mountpoint)?;
+            let mut belay = Belay::find()?.command();
+            belay.args(["run", "--policy", "epoch", "--state-dir"]).arg(&args.state_dir);
+            belay.args(&args.belay_args).arg("--").args(words);
+            belay
+        }
+    };
+    belay.stdin(Stdio::null());
     // What belay and the daemon say must not come between the lines.
     let mut child = quiet(belay)?.spawn().context("starting belay")?;
     mounts::wait(&args.mountpoint, true, START, || match child.try_wait()? {

@@ -10,6 +10,8 @@
 //! | [`serve`] | the disk as a mounted folder, and the switch |
 //! | [`arguments`] | what both ways are told alike |
 //! | [`check`] | whether what is on the image afterwards is right |
+//! | [`promise`] | the same for a volume, which promises less of data that were not synced |
+//! | [`volume`] | a volume of belay's own: how it is made, mounted and checked |
 //! | [`judge`] | what a machine has told, and whether the image agrees |
 //! | [`repair`] | `belay repair` |
 //! | [`life`] | one life of a machine, its end, and what comes after it |
@@ -27,16 +29,19 @@ mod life;
 pub mod machine;
 mod page;
 mod pages;
+mod promise;
 mod repair;
 mod series;
 mod serve;
 pub mod vm;
+mod volume;
 mod work;
 
 use anyhow::Result;
 
 use crate::interrupt;
 use arguments::Common;
+use belay_fixtures::Kind;
 use life::Bench;
 pub use machine::MachineArgs;
 
@@ -44,6 +49,26 @@ pub use machine::MachineArgs;
 const HOW: &str = "belay, the daemon and two applications are killed in one instant, at a random change of the disk or at any time; of what the \
      disk was not asked to sync any part is missing afterwards, by sectors and names. Then `belay repair` (or the next `belay \
      run`), the file system's checker, and a comparison with what the applications did.";
+
+/// For the page of a volume.
+const HOW_VOLUME: &str = "All processes of a volume and two applications are killed in one instant, at a random change of the disk or at any time; of \
+     what the disk was not asked to sync any part is missing afterwards, by sectors, and the memory of the volume is gone. Then it is \
+     mounted again, which replays the intent log (and the power goes in that as well, now and then), read, unmounted and checked, and compared \
+     with what the applications did: their operations on names are there up to some point, with all that were durable; what was synced is \
+     there; a page is old or new.";
+/// The same if the memory is kept.
+const HOW_KEPT: &str = "All processes of a volume and two applications are killed in one instant, at any time. The memory of the volume and the disk are as \
+     they are then. It is mounted again, read, unmounted and checked: each step that an application had done is there, whether it was synced or \
+     not.";
+
+/// What becomes of the memory of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Memory {
+    /// It is gone, as after a power failure.
+    Lost,
+    /// It outlives all processes, and the disk loses nothing either.
+    Kept,
+}
 
 /// Arguments of `powercut`.
 #[derive(Clone, Debug, clap::Args)]
@@ -63,6 +88,9 @@ pub struct PowercutArgs {
     /// The disk says that it has made things durable, and has not: that must be found to be wrong
     #[arg(long, hide = true)]
     lying_disk: bool,
+    /// What becomes of the memory of a volume
+    #[arg(long, value_enum, default_value = "lost")]
+    memory: Memory,
     /// Further argument for `belay run` (repeatable)
     #[arg(long = "belay-arg", allow_hyphen_values = true)]
     belay_args: Vec<String>,
@@ -81,8 +109,9 @@ pub fn run(args: &PowercutArgs) -> Result<bool> {
         &interrupted,
         |kind| Bench::new(args, kind, seed, &interrupted),
         |kind, counts, _| {
+            let memory = if args.memory == Memory::Kept { " --memory kept" } else { "" };
             format!(
-                "powercut --seed {seed} --fixtures {kind} --cuts {} --also {} --clients {} --steps {} --lives {}",
+                "powercut --seed {seed} --fixtures {kind} --cuts {} --also {} --clients {} --steps {} --lives {}{memory}",
                 counts.cuts.max(20),
                 args.also,
                 args.common.clients,
@@ -93,10 +122,16 @@ pub fn run(args: &PowercutArgs) -> Result<bool> {
     )?;
     if let Some(path) = &args.common.page {
         let PowercutArgs { cuts, also, steps, common: Common { clients, .. }, .. } = args;
+        let is_volume = args.common.fixtures == [Kind::Volume];
+        let (how, more) = match (is_volume, args.memory) {
+            (false, _) => (HOW, ""),
+            (true, Memory::Lost) => (HOW_VOLUME, " --fixtures volume"),
+            (true, Memory::Kept) => (HOW_KEPT, " --fixtures volume --memory kept"),
+        };
         let command = format!(
-            "powercut --cuts {cuts} --also {also} --clients {clients} --steps {steps} --seed {seed}"
+            "powercut --cuts {cuts} --also {also} --clients {clients} --steps {steps} --seed {seed}{more}"
         );
-        page::write(path, HOW, &command, &rows)?;
+        page::write(path, how, &command, &rows)?;
     }
     Ok(series::is_right(&rows))
 }

@@ -28,14 +28,22 @@ use super::page;
 use super::repair::repair;
 use super::series::{self, Lives};
 use super::serve::Power;
+use super::volume::{self, Volume};
+use super::work::Tree;
 use crate::interrupt;
 
 /// For the page.
 const HOW: &str = "An emulated machine (qemu) with a kernel of its own is killed: image and journal lie on the ext4 of its drive, which has \
      lost any part of what was not flushed. Then the same is done as above.";
+/// For the page of a volume.
+const HOW_VOLUME: &str = "An emulated machine (qemu) with a kernel of its own is killed: the store of a volume lies on the ext4 of its drive, which has \
+     lost any part of what was not flushed. Then the volume is mounted here, read, unmounted and checked, and compared with what two \
+     applications did.";
 const DISK: &str = "disk.raw";
 const DISK_MIB: u64 = 48;
 const IMAGE_MIB: u64 = 12;
+/// A volume must be larger.
+const VOLUME_MIB: u64 = 24;
 /// Steps of an application in a life, at most.
 const STEPS: usize = 1500;
 /// How often it is started until it boots.
@@ -77,8 +85,12 @@ pub fn run(args: &VmArgs) -> Result<bool> {
         |kind, _, cuts| format!("powercut-vm --seed {seed} --fixtures {kind} --cuts {cuts}"),
     )?;
     if let Some(path) = &args.common.page {
-        let command = format!("powercut-vm --cuts {} --seed {seed}", args.cuts);
-        page::write(path, HOW, &command, &rows)?;
+        let (how, more) = match args.common.fixtures == [Kind::Volume] {
+            true => (HOW_VOLUME, " --fixtures volume"),
+            false => (HOW, ""),
+        };
+        let command = format!("powercut-vm --cuts {} --seed {seed}{more}", args.cuts);
+        page::write(path, how, &command, &rows)?;
     }
     Ok(series::is_right(&rows))
 }
@@ -107,7 +119,7 @@ impl Drop for Mounted {
 impl<'a> Bench<'a> {
     fn new(args: &'a VmArgs, kind: Kind, seed: u64) -> Result<Self> {
         let dir = args.common.directory("belay-fixture-vm-")?;
-        for name in ["disk", "mnt", "content", "state"] {
+        for name in ["disk", "mnt", "content", "state", "names", "volume"] {
             let path = dir.path().join(name);
             std::fs::create_dir(&path).with_context(|| format!("creating {}", path.display()))?;
         }
@@ -162,10 +174,9 @@ impl Lives for Bench<'_> {
         self.counts.undecided += u64::from(disk.undecided() > 0);
         let share = [0.0, 0.03, 0.5, 0.97, 1.0][self.rng.random_range(0..5)];
         let disk = disk.after(|| self.rng.random_bool(share));
-        let life = || format!("life {}", self.judge.life);
-        let (bytes, done) = self.repaired(&disk).with_context(life)?;
-        self.counts.note(done);
-        let found = check::read_image(self.kind, &self.path("repaired"), &self.path("found"))?;
+        let number = self.judge.life;
+        let life = || format!("life {number}");
+        let (bytes, found) = self.repaired(&disk).with_context(life)?;
         let found = self.judge.compare(&found, &end).with_context(life)?;
         self.counts.images += 1;
         self.counts.durable += found.durable;
@@ -184,7 +195,16 @@ impl Bench<'_> {
     /// A disk with a new image on it.
     fn fresh(&self) -> Result<Disk> {
         let raw = self.path("new.raw");
-        image_tools::make(self.kind, &self.path("content").join("image"), IMAGE_MIB)?;
+        let content = self.path("content");
+        match self.kind {
+            Kind::Volume => {
+                let names = content.join("names");
+                std::fs::create_dir_all(&names).context("making a folder for names")?;
+                let volume = Volume::in_folder(&names);
+                volume.make(&content.join("image"), VOLUME_MIB, Path::new("/disk/image"))?;
+            }
+            kind => image_tools::make(kind, &content.join("image"), IMAGE_MIB)?,
+        }
         let file = std::fs::File::create(&raw).context("creating a disk")?;
         file.set_len(DISK_MIB << 20).context("setting the size of a disk")?;
         let mut mke2fs = tool("mke2fs");
@@ -199,9 +219,13 @@ impl Bench<'_> {
         let console = self.path("console.log");
         let interval = ["100ms", "1s", "5s"][self.rng.random_range(0..3)];
         let Judge { seed, clients, life, .. } = &self.judge;
+        let more = match self.kind {
+            Kind::Volume => "--names /disk/names".to_owned(),
+            _ => format!("--belay-arg=--checkpoint-interval --belay-arg={interval}"),
+        };
         let append = format!(
             "console=ttyS0 loglevel=4 panic=-1 no_timer_check tsc=unstable mitigations=off -- --kind {} --seed {seed} --clients {clients} --life {life} --steps {STEPS} \
-             --belay-arg=--checkpoint-interval --belay-arg={interval}",
+             {more}",
             self.kind
         );
         let mut qemu = Command::new("qemu-system-x86_64");
@@ -251,7 +275,7 @@ impl Bench<'_> {
     }
 
     /// Mounts what the disk has kept, repairs the image and has it checked. Gives the disk as it is then.
-    fn repaired(&self, disk: &Disk) -> Result<(Vec<u8>, super::repair::Done)> {
+    fn repaired(&mut self, disk: &Disk) -> Result<(Vec<u8>, Tree)> {
         let content = disk.find(DISK).and_then(|inode| disk.content(inode)).context("no disk")?;
         let (raw, mountpoint) = (self.path("after.raw"), self.path("mnt"));
         std::fs::write(&raw, content.bytes.to_vec()).context("writing a disk")?;
@@ -259,14 +283,35 @@ impl Bench<'_> {
         mount.args(["-t", "ext4", "-o", "loop"]).arg(&raw).arg(&mountpoint);
         process::run_ok(mount, LIMIT).context("mounting the disk of a machine that has died")?;
         let mounted = Mounted(mountpoint.clone());
-        let done = repair(&mountpoint.join("image"), &self.path("state"))?;
-        let path = self.path("repaired");
-        std::fs::copy(mountpoint.join("image"), &path).context("copying the image")?;
+        let image = mountpoint.join("image");
+        let found = match self.kind {
+            Kind::Volume => self.mounted_again(&mountpoint)?,
+            kind => {
+                self.counts.note(repair(&image, &self.path("state"))?);
+                let path = self.path("repaired");
+                std::fs::copy(&image, &path).context("copying the image")?;
+                image_tools::check(kind, &path)?;
+                check::read_image(kind, &path, &self.path("found"))?
+            }
+        };
         mounts::unmount_clean(&mountpoint, LIMIT)?;
         drop(mounted);
-        image_tools::check(self.kind, &path)?;
         check_disk(&raw)?;
-        Ok((std::fs::read(&raw).context("reading a disk")?, done))
+        Ok((std::fs::read(&raw).context("reading a disk")?, found))
+    }
+
+    /// Mounts a volume again whose store is in that folder, reads and unmounts it, and has it checked.
+    fn mounted_again(&self, folder: &Path) -> Result<Tree> {
+        let name = Path::new(volume::NAME).with_extension("toml");
+        std::fs::copy(folder.join("names").join(&name), self.path("names").join(&name))
+            .context("copying the name of the volume")?;
+        let volume = Volume::in_folder(&self.path("names"));
+        volume.point_to(&folder.join("image"))?;
+        let (mountpoint, state) = (self.path("volume"), self.path("state"));
+        let found =
+            volume.with(&mountpoint, &state, &self.path("again.log"), check::read_folder)?;
+        volume.check()?;
+        Ok(found)
     }
 }
 

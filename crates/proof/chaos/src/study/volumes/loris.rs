@@ -194,6 +194,7 @@ impl Test<'_> {
             operations: names.operations,
             syncs: syncs.operations,
             unseen: events.unseen(),
+            checkpoints: events.checkpoints(),
             blackout: status.as_ref().map(Blackout::of).unwrap_or_default(),
             kills,
         })

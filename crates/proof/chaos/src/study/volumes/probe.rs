@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Between two operations.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Between two syncs.
-const SYNC_PAUSE: Duration = Duration::from_millis(20);
+const SYNC_PAUSE: Duration = Duration::from_millis(200);
 /// What takes less is not remembered.
 const QUICK: Duration = Duration::from_millis(1);
 /// No more operations than these are remembered.

@@ -46,6 +46,12 @@ impl Events {
         missing(self.told.0, self.openings.len()) + missing(self.told.1, self.recoveries.len())
     }
 
+    /// How many checkpoints were taken between the first and the last opening of the stores.
+    pub fn checkpoints(&self) -> u64 {
+        let epochs = || self.openings.values().map(|one| one.epoch);
+        epochs().max().unwrap_or_default() - epochs().min().unwrap_or_default()
+    }
+
     /// Notes with each kill what came of it.
     pub fn assign(&self, kills: &mut [Kill]) {
         for opening in self.openings.values() {

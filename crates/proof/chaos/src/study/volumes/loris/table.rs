@@ -89,6 +89,8 @@ pub struct Results {
     pub syncs: u64,
     /// Recoveries that the processes have counted, and nobody has looked at in time.
     pub unseen: u64,
+    /// Checkpoints that were taken.
+    pub checkpoints: u64,
     /// Of the namespace module.
     pub blackout: Blackout,
     pub kills: Vec<Kill>,
@@ -154,7 +156,7 @@ impl Results {
              compared with that of an undisturbed build in a plain directory, and the programs are run. Beside it one application \
              makes, looks at and removes a small file, and another one writes and syncs. The volume has {} stores, and is checked \
              at the end.\n\n    belay-chaos study loris --kills {} --every {}ms --stores {} --seed {}\n\n\
-             {}; {} builds. {verdict}\n\n",
+             {}; {} builds, {} checkpoints in {:.0} s. {verdict}\n\n",
             self.every_ms,
             self.stores,
             self.kills.len(),
@@ -163,6 +165,8 @@ impl Results {
             self.seed,
             self.work,
             self.builds,
+            self.checkpoints,
+            self.seconds,
         );
         text += &self.beside_the_paper();
         text += &self.by_process();
@@ -277,6 +281,7 @@ mod tests {
             operations: 1,
             syncs: 1,
             unseen: 0,
+            checkpoints: 4,
             blackout: Blackout::default(),
             kills: vec![store.clone(), store, module],
         };
