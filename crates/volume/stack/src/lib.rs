@@ -10,6 +10,7 @@
 //! | [`store`] | store | the logical layer with its stores, asked by the two others |
 //! | [`cache`] | cache | when checkpoints are taken, and how a sync is made durable |
 //! | [`namespace`] | namespace | the POSIX namespace module, as a FUSE daemon |
+//! | `device` | namespace | how it mounts |
 //! | `serving` | namespace | how several threads serve the device |
 //!
 //! The namespace module publishes transactions in the memory, and answers them at once. The cache brings them to the stores, and takes
@@ -19,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cache;
+mod device;
 mod ending;
 pub mod memory;
 pub mod namespace;

@@ -2,6 +2,7 @@
 //!
 //! Its next life knows nothing of it but what it has published. The kernel keeps locks (fcntl, flock) by itself, so they outlive it.
 
+use crate::device;
 use crate::memory::{self, Memory};
 use crate::place::{Place, Role};
 use crate::pulse::Pulse;
@@ -11,9 +12,6 @@ use belay_cache::Publisher;
 use belay_channel::{CacheAnswer, CacheAsk, Connection, Error, RemoteStore};
 use belay_posix::dispatch::Module;
 use belay_posix::fetch::{Fetched, Miss};
-use nix::mount::{MsFlags, mount};
-use std::fs::{File, OpenOptions};
-use std::os::fd::AsRawFd;
 use std::path::Path;
 
 /// Bytes that are kept of what was read from the stores.
@@ -36,7 +34,7 @@ pub fn run(place: &Place, name: &str, mount: u64, mountpoint: &Path) -> Result<i
         module.remove_orphans().context("cannot remove files that were removed while open")?;
         memory.set_cleared(mount);
     }
-    let device = open_device(name, mountpoint)?;
+    let device = device::open(name, mountpoint)?;
     serving::serve(place, pulse, memory, module, device)?;
     Ok(0)
 }
@@ -62,20 +60,4 @@ fn mounted(place: &Place, mount: u64, pulse: &Pulse) -> Result<Memory> {
         CacheAnswer::Refused(why) => bail!("{why}"),
     }
     memory::open(place)?.context("the cache's memory is gone")
-}
-
-fn open_device(name: &str, mountpoint: &Path) -> Result<File> {
-    let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
-    let device = device.context("cannot open /dev/fuse")?;
-    let options = format!(
-        "fd={},rootmode=40000,user_id={},group_id={},default_permissions,allow_other",
-        device.as_raw_fd(),
-        rustix::process::getuid().as_raw(),
-        rustix::process::getgid().as_raw()
-    );
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    let flags = if rustix::process::getuid().is_root() { MsFlags::empty() } else { flags };
-    mount(Some(name), mountpoint, Some("fuse.belay"), flags, Some(options.as_str()))
-        .with_context(|| format!("cannot mount at {}", mountpoint.display()))?;
-    Ok(device)
 }
