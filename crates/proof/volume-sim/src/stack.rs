@@ -187,10 +187,7 @@ impl Stack {
         }
         self.compare(&mut lives)?;
         // All of it reaches the stores, and nothing is left in the memory.
-        // One may be sealed already, and not have all of it.
-        for _ in 0..2 {
-            self.begin_cache().0.checkpoint(&mut lives.lower).map_err(|why| why.to_string())?;
-        }
+        self.begin_cache().0.checkpoint(&mut lives.lower).map_err(|why| why.to_string())?;
         self.compare(&mut lives)?;
         let shared = Shared::new(self.memory.another(), self.layout);
         let all = self.layout.capacity.frames;
@@ -482,11 +479,12 @@ impl Stack {
             }
             _ => {}
         }
-        // What it will have, unless one is sealed already.
+        // What it will have. One that is sealed already is ended before it, and has what it had then.
         let epoch = lives.lower.epoch();
-        self.checkpoints.entry(epoch).or_insert_with(|| self.now.clone());
-        let by = lives.cache.1.clone();
         let shared = Shared::new(self.memory.another(), self.layout);
+        let is_sealed = epoch <= shared.last_sealed();
+        self.checkpoints.insert(epoch + u64::from(is_sealed), self.now.clone());
+        let by = lives.cache.1.clone();
         let mut asked = Asked::new(&mut lives.lower, by, Some((shared, bounds::SLACK)));
         let taken = lives.cache.0.checkpoint(&mut asked);
         let (took, paid) = asked.seen()?;

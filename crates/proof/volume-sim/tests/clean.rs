@@ -16,6 +16,8 @@ struct Below {
     upto: u64,
     objects: BTreeMap<ObjectId, (Attributes, BTreeMap<u64, u8>)>,
     lost: BTreeSet<u64>,
+    /// Checkpoints fail.
+    is_ill: bool,
     /// The first page of each read, and how many.
     reads: Vec<(u64, usize)>,
     asked: u64,
@@ -77,6 +79,9 @@ impl Lower for Below {
     }
 
     fn checkpoint(&mut self, upto: u64) -> Result<u64, Lost> {
+        if self.is_ill {
+            return Err(Lost);
+        }
         (self.epoch, self.upto) = (self.epoch + 1, upto);
         Ok(self.epoch)
     }
@@ -291,4 +296,20 @@ fn what_others_publish_is_seen_even_if_it_is_durable_by_then() {
         assert_eq!(cache.read(5), Some(byte));
         assert_eq!(cache.attributes().unwrap().attributes, attributes);
     }
+}
+
+/// What is published after a checkpoint was sealed is not in that one: whoever wants it durable must not be told so when that one is ended.
+#[test]
+fn a_checkpoint_after_one_that_failed_has_all_that_is_published() {
+    let mut cache = Cache::with_file(MUCH, Class::Data, 4);
+    let set = |byte: u8| [byte; 3];
+    cache.publish(&Operation::SetAttributes { object: FILE, attributes: &set(1) });
+    cache.below.is_ill = true;
+    let cleaner = Cleaner::new(cache.shared.clone());
+    assert!(cleaner.checkpoint(&mut cache.below).is_err());
+    cache.publish(&Operation::SetAttributes { object: FILE, attributes: &set(2) });
+    cache.below.is_ill = false;
+    cleaner.checkpoint(&mut cache.below).unwrap();
+    assert!(cache.shared.is_empty());
+    assert_eq!(cache.below.objects[&FILE].0.attributes, set(2));
 }

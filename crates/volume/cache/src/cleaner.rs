@@ -26,12 +26,21 @@ impl<M: Memory> Cleaner<M> {
         Self { shared }
     }
 
-    /// Takes a checkpoint of all that is published now, or ends the one that was begun; gives up to which transaction everything is
-    /// durable.
+    /// Takes a checkpoint of all that is published now; gives up to which transaction everything is durable. One that was begun and
+    /// failed, or whose cache died, is ended before that: what was published since it was sealed is not in it.
     ///
     /// # Errors
     /// [`Error::Damaged`]; those of the layer below, which must be opened again then.
     pub fn checkpoint<B: Lower>(&self, below: &mut B) -> Result<u64, Error<B::Error>> {
+        let (end, had_begun) = self.end_or_take(below)?;
+        match had_begun {
+            true => Ok(self.end_or_take(below)?.0),
+            false => Ok(end),
+        }
+    }
+
+    /// Ends the checkpoint that was begun, or takes one if none was; gives what it reaches up to, and whether it was begun before.
+    fn end_or_take<B: Lower>(&self, below: &mut B) -> Result<(u64, bool), Error<B::Error>> {
         self.trim()?;
         let last = below.epoch().map_err(Error::Lower)?.saturating_sub(1);
         let durable = self.shared.durable_epoch();
@@ -48,6 +57,7 @@ impl<M: Memory> Cleaner<M> {
                 return Err(Error::Damaged("the stores are at a checkpoint that it does not know"));
             }
         }
+        let had_begun = self.shared.sealed().is_some();
         let index = self.seal()?;
         let end = index.next();
         for (object, changed) in index.objects() {
@@ -61,7 +71,7 @@ impl<M: Memory> Cleaner<M> {
         let room = below.room().map_err(Error::Lower)?;
         self.shared.set_durable(end, &room);
         self.trim()?;
-        Ok(end)
+        Ok((end, had_begun))
     }
 
     /// Seals the epoch, unless one is; gives what its transactions come to.

@@ -167,12 +167,10 @@ impl Stack {
         Ok((before, page, sure(&lives.lower.room().map_err(say)?)))
     }
 
-    /// Takes checkpoints until nothing is under way.
+    /// Has all that is published in a checkpoint.
     fn settle(&mut self, lives: &mut Lives<'_>) -> Result<(), String> {
-        for _ in 0..2 {
-            let taken = lives.cache.0.checkpoint(&mut lives.lower);
-            taken.map_err(|why| why.to_string())?;
-        }
+        let taken = lives.cache.0.checkpoint(&mut lives.lower);
+        taken.map_err(|why| why.to_string())?;
         let epoch = lives.lower.epoch() - 1;
         self.checkpoints.insert(epoch, self.now.clone());
         Ok(())
