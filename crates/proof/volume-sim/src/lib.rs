@@ -6,6 +6,7 @@
 //! | [`model`] | what a file store must hold, told by plain maps |
 //! | [`store`] | a file store at work, that dies at any write, and is compared with the model |
 //! | [`memory`] | memory that outlives processes, which die at any store to it |
+//! | [`sabotage`] | what is done wrong on purpose, to see that it is found |
 //! | [`stack`] | cache, logical layer and stores at work, each of which dies at any step |
 //! | [`paid`] | what transactions have to pay for room, compared with what the stores take |
 //! | [`posix`] | the namespace module at work, compared with a plain directory |
@@ -21,6 +22,7 @@ pub mod memory;
 pub mod model;
 pub mod paid;
 pub mod posix;
+pub mod sabotage;
 pub mod stack;
 pub mod store;
 pub mod stuffed;
