@@ -2,7 +2,7 @@
 
 use belay_disk::{BLOCK, ZEROS};
 use belay_store::{DataMode, Error, Parameters, Store};
-use belay_volume_sim::disk::FAULTS;
+use belay_volume_sim::disk::{FAULTS, SimDisk, Trouble};
 use belay_volume_sim::store::{Act, Simulation, random_act};
 use belay_volume_sim::{Random, seeds};
 use rand::{Rng, SeedableRng};
@@ -241,5 +241,61 @@ fn a_file_that_finds_no_room_leaves_the_inodes_as_they_were() {
         }
         let findings = store.check().unwrap().findings;
         assert!(made && findings.is_empty(), "{left} left: {made}, {findings:?}");
+    }
+}
+
+fn small_store(disk: &SimDisk) -> Store<&SimDisk> {
+    let store = [2; 16];
+    let identity = belay_store::Identity { volume: [1; 16], store, members: vec![store] };
+    Store::format(disk, &identity, Parameters::default().small()).unwrap()
+}
+
+/// A flush fails, and the system takes for written what is not on the disk: nobody may build on that.
+#[test]
+fn an_intent_behind_one_that_a_failed_flush_has_lost_is_there() {
+    let disk = SimDisk::new(SMALL);
+    let mut store = small_store(&disk);
+    assert!(store.append_intent(b"one").unwrap());
+    disk.troubles().begin(Trouble::LostWrites, 0);
+    assert!(store.append_intent(b"two").is_err());
+    disk.troubles().end();
+    let mut store = Store::open_last(&disk).unwrap();
+    assert!(store.append_intent(b"three").unwrap());
+    disk.power_failure_with(0, &mut Random::seed_from_u64(1));
+    let found = Store::open_last(&disk).unwrap().intents().unwrap();
+    assert!(found.ends_with(&[b"three".to_vec()]) && found.starts_with(&[b"one".to_vec()]));
+}
+
+/// A block of the log that cannot be read for a while is not its end: what comes behind it was promised.
+#[test]
+fn an_intent_log_that_cannot_be_read_is_not_written_over() {
+    let disk = SimDisk::new(SMALL);
+    let mut store = small_store(&disk);
+    assert!(store.append_intent(b"one").unwrap());
+    let mut store = Store::open_last(&disk).unwrap();
+    disk.troubles().begin(Trouble::Reads, 0);
+    let appended = store.append_intent(b"two");
+    disk.troubles().end();
+    assert!(matches!(appended, Ok(false)), "{appended:?}");
+    assert_eq!(Store::open_last(&disk).unwrap().intents().unwrap(), [b"one".to_vec()]);
+}
+
+#[test]
+fn a_checkpoint_that_was_found_after_a_failed_flush_stays() {
+    for accesses in 0.. {
+        let disk = SimDisk::new(SMALL);
+        let mut store = small_store(&disk);
+        store.create(1, belay_store::Class::Data, b"").unwrap();
+        disk.troubles().begin(Trouble::LostWrites, accesses);
+        let taken = store.checkpoint();
+        disk.troubles().end();
+        drop(store);
+        let found = Store::open_last(&disk).unwrap().epoch();
+        disk.power_failure_with(0, &mut Random::seed_from_u64(accesses));
+        assert_eq!(Store::open_last(&disk).unwrap().epoch(), found, "after {accesses} accesses");
+        if taken.is_ok() {
+            assert!(accesses > 5);
+            break;
+        }
     }
 }

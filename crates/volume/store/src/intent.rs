@@ -73,6 +73,16 @@ pub fn decode(block: &Block) -> Option<LogBlock> {
     })
 }
 
+/// What is in an area of the log.
+struct Area {
+    /// What was appended.
+    found: Vec<Vec<u8>>,
+    /// Where that ends.
+    tail: Tail,
+    /// Whether it was read up to where it ends, and does not only seem to end where a block cannot be read.
+    is_readable: bool,
+}
+
 impl<D: Disk> Store<D> {
     /// Takes room for the log of a new store.
     pub(crate) fn make_intent_log(&mut self) -> Result<()> {
@@ -100,7 +110,11 @@ impl<D: Disk> Store<D> {
         let (first, half) = self.area(last)?;
         let mut tail = match self.tail {
             Some(tail) => tail,
-            None => self.read_area(last, self.last_root()?)?.1,
+            None => match self.renew_area(last)? {
+                Some(tail) => tail,
+                // What it has must not be written over: a checkpoint does instead.
+                None => return Ok(false),
+            },
         };
         let mut all = (bytes.len() as u64).to_le_bytes().to_vec();
         all.extend_from_slice(&Checksum::of(2, bytes).0.to_le_bytes());
@@ -131,6 +145,21 @@ impl<D: Disk> Store<D> {
         Ok(true)
     }
 
+    /// Writes what an area has once more, and gives where it ends; `None` if not all of it can be read. Whoever appended it may have been
+    /// told that a flush had failed, after which the system reads as written what is not on the disk, and a later flush does not tell.
+    fn renew_area(&self, checkpoint: u64) -> Result<Option<Tail>> {
+        let (first, _) = self.area(checkpoint)?;
+        let Area { tail, is_readable, .. } = self.read_area(checkpoint, self.last_root()?)?;
+        if !is_readable {
+            return Ok(None);
+        }
+        for block in first..first + tail.used {
+            let content = blocks::read(&self.disk, block)?;
+            blocks::write(&self.disk, block, &content)?;
+        }
+        Ok(Some(tail))
+    }
+
     /// The checksum of the root of the last checkpoint.
     fn last_root(&self) -> Result<Checksum> {
         Ok(Checksum(self.root()?.checksum.get()))
@@ -146,9 +175,9 @@ impl<D: Disk> Store<D> {
         let (last, before) = (root.epoch.get(), root.previous.get());
         let mut found = Vec::new();
         if before > 0 {
-            found = self.read_area(before, Checksum(root.previous_checksum.get()))?.0;
+            found = self.read_area(before, Checksum(root.previous_checksum.get()))?.found;
         }
-        found.extend(self.read_area(last, self.last_root()?)?.0);
+        found.extend(self.read_area(last, self.last_root()?)?.found);
         Ok(found)
     }
 
@@ -179,8 +208,7 @@ impl<D: Disk> Store<D> {
     pub fn broken_intent(&self) -> Result<Option<u64>> {
         let last = self.epoch() - 1;
         let (first, half) = self.area(last)?;
-        let (found, tail) = self.read_area(last, self.last_root()?)?;
-        drop(found);
+        let tail = self.read_area(last, self.last_root()?)?.tail;
         let at = first + tail.used;
         // An append is made when the one before it is durable. It names that by its checksum, in what is left of it.
         let mut before = match blocks::read(&self.disk, at).ok().and_then(|block| decode(&block)) {
@@ -199,15 +227,19 @@ impl<D: Disk> Store<D> {
     }
 
     /// What is in the area of a checkpoint whose root has that checksum, and where it ends.
-    fn read_area(&self, checkpoint: u64, root: Checksum) -> Result<(Vec<Vec<u8>>, Tail)> {
+    fn read_area(&self, checkpoint: u64, root: Checksum) -> Result<Area> {
         let (first, half) = self.area(checkpoint)?;
         let mut tail = Tail { used: 0, before: root };
         // An append that was cut off is no part of it: the next one comes in its place.
         let mut end = tail;
         let mut bytes = Vec::new();
         let mut found = Vec::new();
+        let mut is_readable = true;
         while tail.used < half {
-            let Ok(block) = blocks::read(&self.disk, first + tail.used) else { break };
+            let Ok(block) = blocks::read(&self.disk, first + tail.used) else {
+                is_readable = false;
+                break;
+            };
             let head: Head = layout::read(&block, 0);
             let (checksum, length) = (sum(&block), head.length.get() as usize);
             let is_next = head.magic == MAGIC
@@ -225,7 +257,7 @@ impl<D: Disk> Store<D> {
                 end = tail;
             }
         }
-        Ok((found, end))
+        Ok(Area { found, tail: end, is_readable })
     }
 }
 

@@ -126,6 +126,22 @@ pub(crate) fn forget_later(disk: &impl Disk, checkpoint: &Checkpoint) -> Result<
     Ok(())
 }
 
+/// Writes the root of a checkpoint once more, wherever it is whole. Whoever wrote it may have been told that a flush had failed, after which
+/// the system reads as written what is not on the disk, and a later flush does not tell. What it points to was flushed before it.
+///
+/// # Errors
+/// Those of the disk.
+pub(crate) fn renew(disk: &impl Disk, checkpoint: &Checkpoint) -> Result<()> {
+    for place in checkpoint.geometry.root_places(checkpoint.epoch) {
+        match blocks::read(disk, place) {
+            Ok(block) if block == *checkpoint.block => blocks::write(disk, place, &block)?,
+            // What is damaged stays so until the next checkpoint but one, for a check to find it.
+            _ => {}
+        }
+    }
+    blocks::flush(disk)
+}
+
 fn previous_checksum(one: &Checkpoint) -> u64 {
     layout::read::<Root>(&one.block, 0).previous_checksum.get()
 }

@@ -76,7 +76,7 @@ impl<D: Disk> Store<D> {
     pub fn open(disk: D, checkpoint: &Checkpoint) -> Result<Self> {
         // The process that wrote this root may have died before it was durable. What is written from now on is no longer what the
         // checkpoint before consists of.
-        blocks::flush(&disk)?;
+        root::renew(&disk, checkpoint)?;
         root::forget_later(&disk, checkpoint)?;
         let geometry = checkpoint.geometry;
         let seed = seed_of(&checkpoint.identity.store);
