@@ -6,8 +6,11 @@
 //! | [`model`] | what a file store must hold, told by plain maps |
 //! | [`store`] | a file store at work, that dies at any write, and is compared with the model |
 //! | [`memory`] | memory that outlives processes, which die at any store to it |
+//! | [`scenario`] | what is simulated again and again, each time with another seed |
 //! | [`sabotage`] | what is done wrong on purpose, to see that it is found |
 //! | [`stack`] | cache, logical layer and stores at work, each of which dies at any step |
+//! | [`whole`] | all layers and files and directories on them, compared with a plain directory, whatever happens |
+//! | [`outcome`] | what came of a simulation |
 //! | [`paid`] | what transactions have to pay for room, compared with what the stores take |
 //! | [`posix`] | the namespace module at work, compared with a plain directory |
 //! | [`stuffed`] | a volume that is filled by files, and emptied, again and again |
@@ -20,12 +23,15 @@ pub mod disk;
 pub mod logical;
 pub mod memory;
 pub mod model;
+pub mod outcome;
 pub mod paid;
 pub mod posix;
 pub mod sabotage;
+pub mod scenario;
 pub mod stack;
 pub mod store;
 pub mod stuffed;
+pub mod whole;
 
 use belay_cache::Capacity;
 use rand::Rng;

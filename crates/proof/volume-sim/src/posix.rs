@@ -2,9 +2,9 @@
 //! at any store, and the request is made again, as belay does.
 
 pub mod acts;
-mod ours;
-mod plain;
-mod told;
+pub(crate) mod ours;
+pub(crate) mod plain;
+pub(crate) mod told;
 
 pub use acts::{Act, random_act};
 

@@ -6,6 +6,7 @@ use crate::Random;
 use crate::asked::Asked;
 use crate::disk::{Power, SimDisk};
 use crate::memory::SimMemory;
+use crate::sabotage::Sabotage;
 use belay_cache::answers::Answers;
 use belay_cache::intent::replay;
 use belay_cache::publisher::Draft;
@@ -62,6 +63,8 @@ pub struct Outcome {
     pub taken: u64,
     /// What they had paid for.
     pub paid: u64,
+    /// Pages that were read and compared.
+    pub pages: u64,
 }
 
 /// A volume without its namespace.
@@ -83,6 +86,7 @@ pub struct Stack {
     names: Vec<Model>,
     /// Objects that take room, and are not looked at.
     ballast: Vec<ObjectId>,
+    sabotage: Option<Sabotage>,
     /// What came of it so far.
     pub outcome: Outcome,
 }
@@ -133,8 +137,14 @@ impl Stack {
             promised: BTreeMap::new(),
             names: Vec::new(),
             ballast: Vec::new(),
+            sabotage: None,
             outcome: Outcome::default(),
         })
+    }
+
+    /// Has namespace modules that begin from now on do something wrong.
+    pub fn sabotage(&mut self, sabotage: Sabotage) {
+        self.sabotage = Some(sabotage);
     }
 
     /// Works until so many things are done, with deaths in between.
@@ -262,7 +272,7 @@ impl Stack {
         open: Option<(u64, Model)>,
     ) -> Result<(Publisher<SimMemory>, SimMemory), String> {
         self.generation += 1;
-        let view = self.memory.another();
+        let view = self.memory.another().sabotaged(self.sabotage, self.layout);
         let shared = Shared::new(view.clone(), self.layout);
         // Nothing, little and all of what is read from below is kept.
         let kept = [0, 1 << 20, 1 << 24][self.random.random_range(0..3)];
@@ -631,6 +641,7 @@ impl Stack {
     fn look(&mut self, lives: &mut Lives<'_>) -> Result<(), String> {
         let object = ObjectId(self.random.random_range(0..OBJECTS));
         let page = self.random.random_range(0..PAGES + 2);
+        self.outcome.pages += 1;
         self.look_at(lives, object, page)
     }
 
@@ -655,7 +666,8 @@ impl Stack {
         }
     }
 
-    fn compare(&self, lives: &mut Lives<'_>) -> Result<(), String> {
+    fn compare(&mut self, lives: &mut Lives<'_>) -> Result<(), String> {
+        self.outcome.pages += OBJECTS * (PAGES + 4);
         for object in (0..OBJECTS).map(ObjectId) {
             for page in 0..PAGES + 4 {
                 self.look_at(lives, object, page)?;

@@ -2,7 +2,7 @@
 
 use crate::memory::SimMemory;
 use crate::posix::acts::{Act, When};
-use crate::posix::told::{Moments, Tree, device, sum, tell_extended, tell_times};
+use crate::posix::told::{Apart, Moments, Tree, device, sum, tell_extended, tell_times};
 use belay_object::{Lower, ObjectId};
 use belay_posix::namespace::{Change, Namespace, Node, Rename};
 use belay_posix::{Error, Kind, ROOT, Time};
@@ -253,6 +253,46 @@ pub fn tree<B: Lower>(namespace: &mut Asked<'_, '_, B>, directory: ObjectId) -> 
     Ok(all)
 }
 
+/// The same, with data apart from all else.
+///
+/// # Errors
+/// Those of the namespace.
+pub fn tree_apart<B: Lower>(
+    namespace: &mut Asked<'_, '_, B>,
+    directory: ObjectId,
+) -> Result<Apart, B> {
+    let mut all = Apart::new();
+    walk(namespace, directory, String::new(), &mut |namespace, path, node| {
+        let told = tell_apart(namespace, node)?;
+        all.insert(path, told);
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+/// What is told of what a path leads to, with data apart.
+///
+/// # Errors
+/// Those of the namespace.
+pub fn told_at<B: Lower>(
+    namespace: &mut Asked<'_, '_, B>,
+    path: &str,
+) -> Result<(String, Option<Vec<u8>>), B> {
+    let node = found(namespace, path)?;
+    tell_apart(namespace, &node)
+}
+
+/// Which object a path leads to.
+///
+/// # Errors
+/// Those of the namespace.
+pub fn object_at<B: Lower>(namespace: &mut Asked<'_, '_, B>, path: &str) -> Result<ObjectId, B> {
+    match path {
+        "" => Ok(ROOT),
+        path => Ok(found(namespace, path)?.object),
+    }
+}
+
 /// The times of a directory and all that is in it.
 ///
 /// # Errors
@@ -296,6 +336,21 @@ pub fn reached<B: Lower>(
 /// # Errors
 /// Those of the namespace.
 pub fn tell<B: Lower>(namespace: &mut Asked<'_, '_, B>, node: &Node) -> Result<String, B> {
+    let (mut told, data) = tell_apart(namespace, node)?;
+    if let Some(data) = data {
+        let _ = write!(told, " {:x}", sum(&data));
+    }
+    Ok(told)
+}
+
+/// What is told of a file but its data, and these.
+///
+/// # Errors
+/// Those of the namespace.
+pub fn tell_apart<B: Lower>(
+    namespace: &mut Asked<'_, '_, B>,
+    node: &Node,
+) -> Result<(String, Option<Vec<u8>>), B> {
     let metadata = &node.metadata;
     let mut told = format!("{:o} {} links", metadata.mode, metadata.links);
     let _ = write!(told, " of {}:{}", metadata.uid, metadata.gid);
@@ -314,11 +369,11 @@ pub fn tell<B: Lower>(namespace: &mut Asked<'_, '_, B>, node: &Node) -> Result<S
         }
         Kind::File => {
             let data = namespace.read(node.object, 0, usize::MAX)?;
-            let _ = write!(told, " {:x}", sum(&data));
+            return Ok((told, Some(data)));
         }
         Kind::Directory | Kind::Special => {}
     }
-    Ok(told)
+    Ok((told, None))
 }
 
 /// What is done with each path.

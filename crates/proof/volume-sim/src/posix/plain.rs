@@ -12,6 +12,9 @@ use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+/// The number and the data of a file, if it is one.
+pub type Data = Option<(u64, Vec<u8>)>;
+
 /// A plain directory.
 #[derive(Debug)]
 pub struct Plain {
@@ -188,26 +191,46 @@ impl Plain {
     /// Those of the system.
     pub fn tree(&self) -> std::io::Result<Tree> {
         let mut all = Tree::new();
+        self.each(&mut |path, mut told, data| {
+            if let Some((_, data)) = data {
+                let _ = write!(told, " {:x}", sum(&data));
+            }
+            all.insert(path, told);
+        })?;
+        Ok(all)
+    }
+
+    /// Calls `each` with all paths, what is told of them, and the number and the data of those that are files.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn each(&self, each: &mut dyn FnMut(String, String, Data)) -> std::io::Result<()> {
         walk(&self.at, String::new(), &mut |path, at, found| {
             let mut told = tell(found);
             told += &extended(
                 |out| rustix::fs::llistxattr(at, out),
                 |name, out| rustix::fs::lgetxattr(at, name, out),
             )?;
+            let mut data = None;
             match FileType::from_raw_mode(found.st_mode) {
                 FileType::Symlink => {
                     let _ = write!(told, " {}", std::fs::read_link(at)?.display());
                 }
-                FileType::RegularFile => {
-                    // Root reads what nobody may.
-                    let _ = write!(told, " {:x}", sum(&std::fs::read(at)?));
-                }
+                // Root reads what nobody may.
+                FileType::RegularFile => data = Some((found.st_ino, std::fs::read(at)?)),
                 _ => {}
             }
-            all.insert(path, told);
+            each(path, told, data);
             Ok(())
-        })?;
-        Ok(all)
+        })
+    }
+
+    /// Replaces the data of a file, which stays as long as it is.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn put(&self, path: &str, data: &[u8]) -> Result<(), Errno> {
+        rustix::io::pwrite(self.writing(path)?, data, 0).map(|_| ())
     }
 
     /// What is told of something that is open.

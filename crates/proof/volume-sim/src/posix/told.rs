@@ -10,6 +10,9 @@ pub type Told = Result<Vec<u8>, Errno>;
 /// What is told of each path.
 pub type Tree = BTreeMap<String, String>;
 
+/// What is told of each path but the data of files, and these.
+pub type Apart = BTreeMap<String, (String, Option<Vec<u8>>)>;
+
 /// Tells contents apart in messages.
 pub fn sum(data: &[u8]) -> u64 {
     let step = |sum: u64, byte: &u8| {

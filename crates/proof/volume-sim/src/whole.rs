@@ -1,0 +1,295 @@
+//! The whole of a volume: requests on files and directories, the cache, the layers below, and disks that do everything wrong that disks do.
+//! Each process dies at any step, and power fails at any write. What comes of it is compared with a plain directory.
+
+mod damage;
+pub mod every;
+mod history;
+mod life;
+mod recovery;
+mod request;
+mod stores;
+
+use crate::Random;
+use crate::disk::{Power, SimDisk};
+use crate::memory::SimMemory;
+use crate::outcome::Outcome;
+use crate::posix::ours;
+use crate::posix::told::Apart;
+use crate::sabotage::Sabotage;
+use belay_cache::{Capacity, Cleaner, Layout, Shared};
+use belay_logical::Logical;
+use belay_posix::ROOT;
+use belay_posix::check::check;
+use belay_store::Parameters;
+use history::{History, Oracle, Promises};
+use life::Meanwhile;
+use rand::{Rng, SeedableRng};
+use request::Module;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use stores::Stores;
+
+/// Why a life of a volume comes to an end.
+#[derive(Debug)]
+enum Stop {
+    /// The power has failed.
+    Power,
+    /// Something is wrong.
+    Wrong(String),
+}
+
+fn wrong(why: impl std::fmt::Display) -> Stop {
+    Stop::Wrong(why.to_string())
+}
+
+/// What happens by chance.
+#[derive(Clone, Copy, Debug, Default)]
+struct Chances {
+    /// Processes die.
+    deaths: bool,
+    /// Disks are in trouble, and stall.
+    troubles: bool,
+    /// Blocks are damaged.
+    damage: bool,
+}
+
+/// A volume.
+#[derive(Debug)]
+pub struct Whole {
+    disks: Vec<SimDisk>,
+    power: Power,
+    memory: SimMemory,
+    layout: Layout,
+    random: Random,
+    generation: u32,
+    unique: u64,
+    chances: Chances,
+    /// That the power is off is a failure of the power, not the death of a process.
+    fails: bool,
+    sabotage: Option<Sabotage>,
+    /// Number of the first transaction that is not in the log after each state of the history.
+    ends: Vec<u64>,
+    promises: Promises,
+    /// A disk is in trouble.
+    is_ill: bool,
+    /// Errors of the disks that were counted.
+    errors_before: u64,
+    /// A disk may stall.
+    stalls: bool,
+    /// What was done while it did.
+    meanwhile: Meanwhile,
+    /// What came of it so far.
+    pub outcome: Outcome,
+}
+
+/// The processes that live.
+#[derive(Debug)]
+struct Lives<'d> {
+    module: Rc<RefCell<Module>>,
+    cache: (Cleaner<SimMemory>, SimMemory),
+    stores: Stores<'d>,
+}
+
+impl Whole {
+    /// An empty volume, with something wrong in it on purpose or not.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn new(seed: u64, capacity: Capacity, sabotage: Option<Sabotage>) -> Result<Self, String> {
+        let mut random = Random::seed_from_u64(seed);
+        let power = Power::default();
+        let count: u8 = random.random_range(1..3);
+        let disks: Vec<SimDisk> = (0..count).map(|_| SimDisk::with(4000, &power)).collect();
+        let named = disks.iter().zip(0..).map(|(disk, number): (_, u8)| ([number + 1; 16], disk));
+        let twin_offset = [16, 4, 8, 32][random.random_range(0..4)];
+        let twin_offset = if sabotage == Some(Sabotage::NoTwins) { 0 } else { twin_offset };
+        let parameters = Parameters { twin_offset, ..Parameters::default().small() };
+        let made = Logical::format([9; 16], named.collect(), parameters);
+        let made = made.map_err(|why| why.to_string())?;
+        let (epoch, room) = (made.epoch() - 1, made.room().map_err(|why| why.to_string())?);
+        drop(made);
+        for disk in &disks {
+            disk.sabotage(sabotage);
+        }
+        let layout = Layout::new(capacity);
+        let memory = SimMemory::new(layout.words);
+        Shared::new(memory.another(), layout).initialize(epoch, 0, &room);
+        let mut this = Self {
+            disks,
+            power,
+            memory,
+            layout,
+            random,
+            generation: 0,
+            unique: 0,
+            chances: Chances::default(),
+            fails: false,
+            sabotage: None,
+            ends: Vec::new(),
+            promises: Promises::default(),
+            is_ill: false,
+            errors_before: 0,
+            stalls: false,
+            meanwhile: Meanwhile::default(),
+            outcome: Outcome::default(),
+        };
+        this.on_disks(|this, disks| {
+            let mut lives = this.begin(disks)?;
+            this.format(&mut lives)?;
+            this.settle(&mut lives)
+        })
+        .map_err(told)?;
+        this.sabotage = sabotage;
+        Ok(this)
+    }
+
+    /// Another one that is as this one is now, with chances of its own.
+    fn copy(&self, seed: u64) -> Self {
+        let power = Power::default();
+        Self {
+            disks: self.disks.iter().map(|disk| disk.copy(&power)).collect(),
+            power,
+            memory: self.memory.copy(),
+            random: Random::seed_from_u64(seed),
+            ends: self.ends.clone(),
+            promises: self.promises.clone(),
+            meanwhile: Meanwhile::default(),
+            outcome: Outcome::default(),
+            ..*self
+        }
+    }
+
+    /// Lends the disks to processes.
+    fn on_disks<T>(
+        &mut self,
+        act: impl for<'d> FnOnce(&mut Self, &'d [SimDisk]) -> Result<T, Stop>,
+    ) -> Result<T, Stop> {
+        let disks = std::mem::take(&mut self.disks);
+        let done = act(self, &disks);
+        self.disks = disks;
+        done
+    }
+
+    fn shared(&self) -> Shared<SimMemory> {
+        Shared::new(self.memory.another(), self.layout)
+    }
+
+    fn begin_cache(&self) -> (Cleaner<SimMemory>, SimMemory) {
+        let view = self.memory.another();
+        (Cleaner::new(Shared::new(view.clone(), self.layout)), view)
+    }
+
+    /// All processes begin, at whatever there is.
+    fn begin<'d>(&mut self, disks: &'d [SimDisk]) -> Result<Lives<'d>, Stop> {
+        let module = Rc::new(RefCell::new(self.begin_module()?));
+        Ok(Lives { module, cache: self.begin_cache(), stores: Stores::new(disks) })
+    }
+
+    /// Compares all that is there with what must be.
+    fn compare(&mut self, lives: &mut Lives<'_>, wanted: &history::State) -> Result<(), Stop> {
+        let found = self.tree(lives)?;
+        self.outcome.bytes += wanted.differs(&found).map_err(Stop::Wrong)?;
+        Ok(())
+    }
+
+    /// All that is there.
+    fn tree(&mut self, lives: &mut Lives<'_>) -> Result<Apart, Stop> {
+        self.must(lives, |namespace| ours::tree_apart(namespace, ROOT))
+    }
+
+    /// Has all of the volume checked, which must be clean. All of it is in a checkpoint.
+    fn check(&self, disks: &[SimDisk]) -> Result<(), Stop> {
+        let mut lower = Logical::open(disks.iter().collect()).map_err(wrong)?;
+        let found = lower.check(&mut |_| {}).map_err(wrong)?;
+        if !found.findings.is_empty() {
+            return Err(wrong(format!("the check finds: {:?}", found.findings)));
+        }
+        let names = check(&mut lower, found.objects, &BTreeSet::new(), &mut |_| {});
+        match names.findings.is_empty() {
+            true => Ok(()),
+            false => Err(wrong(format!("the check of the names finds: {:?}", names.findings))),
+        }
+    }
+
+    /// Works for so many parts of a history, with whatever happens.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn run(&mut self, parts: usize) -> Result<(), String> {
+        self.on_disks(|this, disks| this.run_on(disks, parts)).map_err(told)
+    }
+
+    fn run_on(&mut self, disks: &[SimDisk], parts: usize) -> Result<(), Stop> {
+        let mut oracle = Oracle::new().map_err(Stop::Wrong)?;
+        let mut lives = self.begin(disks)?;
+        for _ in 0..parts {
+            let count = self.random.random_range(1..80);
+            let seldom = [3, 6, 20][self.random.random_range(0..3)];
+            let history = oracle
+                .go_on(Vec::new(), count, (seldom, 2), &mut self.random)
+                .map_err(Stop::Wrong)?;
+            let any = |random: &mut Random| random.random_range(0..3) > 0;
+            self.chances = Chances {
+                deaths: any(&mut self.random),
+                troubles: any(&mut self.random),
+                damage: any(&mut self.random),
+            };
+            self.arm();
+            let mut done = 0;
+            let ran = self.life(&mut lives, &history, &mut done);
+            let ran = ran.and_then(|()| self.finish(disks, &mut lives, &history));
+            self.well(disks);
+            match ran {
+                Ok(()) => {}
+                Err(Stop::Power) => {
+                    let found;
+                    let last = done + 1 + self.meanwhile.borrow().len();
+                    (lives, found) = self.recover(disks, &history, last, None)?;
+                    let (state, tree) = found;
+                    oracle.go_back(&history, state, &tree).map_err(Stop::Wrong)?;
+                    let again = oracle.state().map_err(Stop::Wrong)?;
+                    again.differs(&tree).map_err(|why| wrong(format!("the oracle: {why}")))?;
+                }
+                Err(why) => return Err(why),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the power fails in this part, and when.
+    fn arm(&mut self) {
+        self.fails = self.random.random_range(0..3) == 0;
+        let most = [20, 100, 400][self.random.random_range(0..3)];
+        let end = self.power.steps() + self.random.random_range(0..most);
+        self.power.end_at(self.fails.then_some(end));
+    }
+
+    /// Everything is brought to the disks, compared, and checked.
+    fn finish(
+        &mut self,
+        disks: &[SimDisk],
+        lives: &mut Lives<'_>,
+        history: &History,
+    ) -> Result<(), Stop> {
+        self.well(disks);
+        let Some(last) = history.states.last() else { return Ok(()) };
+        self.compare(lives, last)?;
+        self.settle(lives)?;
+        // That was the end of it: it fails some other time.
+        self.fails = false;
+        self.power.end_at(None);
+        self.check(disks)?;
+        if self.chances.damage {
+            self.damage(disks, lives, last)?;
+        }
+        self.compare(lives, last)
+    }
+}
+
+fn told(stop: Stop) -> String {
+    match stop {
+        Stop::Power => "there is no power where none was to fail".to_owned(),
+        Stop::Wrong(why) => why,
+    }
+}

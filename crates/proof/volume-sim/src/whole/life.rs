@@ -1,0 +1,363 @@
+//! A part of a history is done, with deaths, troubles of the disks, and the power failing on the way.
+
+use super::history::{Deed, History, Promises};
+use super::request::Answer;
+use super::stores::Away;
+use super::{Lives, Stop, Whole, wrong};
+use crate::disk::{SimDisk, TROUBLES};
+use crate::posix::told::Told;
+use crate::posix::{Act, ours};
+use belay_posix::Error;
+use rand::Rng;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// What was done while a disk stalled: each of these acts, with its result.
+pub(super) type Meanwhile = Rc<RefCell<Vec<Told>>>;
+
+impl Whole {
+    /// Does all of a part; `done` is how many of its deeds are.
+    pub(super) fn life(
+        &mut self,
+        lives: &mut Lives<'_>,
+        history: &History,
+        done: &mut usize,
+    ) -> Result<(), Stop> {
+        self.promises = Promises::default();
+        self.ends = vec![self.end(lives)?];
+        let is_traced = std::env::var_os("BELAY_TRACE").is_some();
+        while let Some(deed) = history.deeds.get(*done) {
+            if is_traced {
+                eprintln!("{done}: {deed:.200?}: {:.200?}", history.told.get(*done));
+            }
+            if self.chances.troubles {
+                self.maybe_trouble(lives);
+            }
+            self.maybe_stall(lives, history, *done);
+            match deed {
+                Deed::Act(act) => self.act(lives, act, history.told.get(*done))?,
+                Deed::Forget => self.forget(lives)?,
+                Deed::Checkpoint => {
+                    let _ = self.checkpoint(lives)?;
+                }
+                Deed::Sync(path) => self.sync(lives, history, path, *done)?,
+            }
+            self.outcome.operations += 1;
+            *done += 1;
+            let end = self.end(lives)?;
+            self.ends.push(end);
+            self.take_over(lives, history, done)?;
+            if is_traced
+                && !self.is_ill
+                && let Some(state) = history.states.get(*done)
+            {
+                self.compare(lives, state)?;
+            }
+            if self.chances.deaths
+                && self.random.random_range(0..30) == 0
+                && let Some(state) = history.states.get(*done)
+            {
+                let disks = lives.stores.disks();
+                self.well(disks);
+                self.compare(lives, state)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, lives: &mut Lives<'_>) -> Result<u64, Stop> {
+        let durable = self.shared().durable();
+        lives.module.borrow_mut().end(durable)
+    }
+
+    /// A request of an application, which must give what it gives on a plain directory. If a disk does not let it, it is made again when
+    /// that is well.
+    pub(super) fn act(
+        &mut self,
+        lives: &mut Lives<'_>,
+        act: &Act,
+        told: Option<&Told>,
+    ) -> Result<(), Stop> {
+        loop {
+            let here = self.request(lives, true, |namespace| ours::act(namespace, act, None))?;
+            let is_right = match (&here, told) {
+                (Answer::Failed(why), _) => {
+                    self.must_be_ill(lives, why)?;
+                    continue;
+                }
+                // A life that died has the answer.
+                (Answer::ByTheDead, Some(told)) => told.is_ok(),
+                (Answer::Done(here), Some(Ok(there))) => here == there,
+                (Answer::Refused(here), Some(Err(there))) => here == there,
+                _ => false,
+            };
+            return match is_right {
+                true => Ok(()),
+                false => Err(wrong(format!("{act:.200?}: {here:.200?}, not {told:.200?}"))),
+            };
+        }
+    }
+
+    /// Something fails: a disk must be ill, and is made well.
+    pub(super) fn must_be_ill(&mut self, lives: &mut Lives<'_>, why: &str) -> Result<(), Stop> {
+        match self.is_ill {
+            true => {
+                let disks = lives.stores.disks();
+                self.well(disks);
+                Ok(())
+            }
+            false => Err(wrong(why)),
+        }
+    }
+
+    /// Disks are well again.
+    pub(super) fn well(&mut self, disks: &[SimDisk]) {
+        let errors = |disk: &SimDisk| disk.troubles().errors();
+        self.outcome.disk_errors += disks.iter().map(errors).sum::<u64>() - self.errors_before;
+        for disk in disks {
+            disk.troubles().end();
+        }
+        self.errors_before = disks.iter().map(errors).sum();
+        self.is_ill = false;
+    }
+
+    /// A disk may get into trouble, be it in the middle of something, or be well again.
+    fn maybe_trouble(&mut self, lives: &mut Lives<'_>) {
+        let disks = lives.stores.disks();
+        if self.is_ill {
+            if self.random.random_range(0..4) == 0 {
+                self.well(disks);
+            }
+            return;
+        }
+        if self.random.random_range(0..10) == 0 {
+            let disk = &disks[self.random.random_range(0..disks.len())];
+            let trouble = TROUBLES[self.random.random_range(0..TROUBLES.len())];
+            let most = [1, 10, 60][self.random.random_range(0..3)];
+            disk.troubles().begin(trouble, self.random.random_range(0..most));
+            *self.outcome.troubles.entry(trouble).or_default() += 1;
+            self.is_ill = true;
+        }
+    }
+
+    /// A disk may stall in the middle of the next checkpoint or sync: the module goes on with what it can do alone.
+    fn maybe_stall(&mut self, lives: &mut Lives<'_>, history: &History, at: usize) {
+        let waits = matches!(history.deeds.get(at), Some(Deed::Checkpoint | Deed::Sync(_)));
+        if !self.chances.troubles || !waits || self.random.random_range(0..3) > 0 {
+            return;
+        }
+        self.stalls = true;
+        let acts = history.deeds.iter().skip(at + 1).map_while(|deed| match deed {
+            Deed::Act(act) => Some(act.clone()),
+            _ => None,
+        });
+        let acts: Vec<Act> = acts.take(6).collect();
+        let first = self.unique + 1;
+        self.unique += acts.len() as u64;
+        let (module, told) = (Rc::clone(&lives.module), Meanwhile::default());
+        self.meanwhile = Rc::clone(&told);
+        let meanwhile = move || {
+            for (act, unique) in acts.into_iter().zip(first..) {
+                // If it is the one who waits, it can do nothing else.
+                let Ok(mut module) = module.try_borrow_mut() else { return };
+                let done = module
+                    .once(&mut Away, unique, None, |namespace| ours::act(namespace, &act, None));
+                let done = match done {
+                    Ok(done) => Ok(done),
+                    Err(Error::Errno(errno)) => Err(errno),
+                    // It needs the stores, or room, and waits as well.
+                    Err(_) => return,
+                };
+                told.borrow_mut().push(done);
+            }
+        };
+        let disks = lives.stores.disks();
+        let disk = &disks[self.random.random_range(0..disks.len())];
+        let most = [3, 20, 100][self.random.random_range(0..3)];
+        disk.troubles().stall(self.random.random_range(0..most), Box::new(meanwhile));
+    }
+
+    /// What was done while a disk stalled is done.
+    fn take_over(
+        &mut self,
+        lives: &mut Lives<'_>,
+        history: &History,
+        done: &mut usize,
+    ) -> Result<(), Stop> {
+        // One that did not come is none any more: what was to be done meanwhile comes now.
+        let left = lives.stores.disks().iter().filter(|disk| disk.troubles().answer()).count();
+        self.outcome.stalls += u64::from(std::mem::take(&mut self.stalls) && left == 0);
+        let meanwhile = std::mem::take(&mut self.meanwhile);
+        for here in meanwhile.borrow_mut().drain(..) {
+            let there = history.told.get(*done);
+            if Some(&here) != there {
+                let deed = history.deeds.get(*done);
+                return Err(wrong(format!("{deed:.200?}: {here:.200?}, not {there:.200?}")));
+            }
+            self.outcome.operations += 1;
+            self.outcome.done_in_stalls += 1;
+            *done += 1;
+            let end = self.end(lives)?;
+            self.ends.push(end);
+        }
+        Ok(())
+    }
+
+    /// What has no name is forgotten by the kernel, as a request of its own.
+    pub(super) fn forget(&mut self, lives: &mut Lives<'_>) -> Result<(), Stop> {
+        loop {
+            let done = self.request(lives, true, |namespace| {
+                let orphans = namespace.orphans(usize::MAX)?;
+                orphans
+                    .into_iter()
+                    .map(|node| namespace.forget(node))
+                    .collect::<Result<Vec<_>, _>>()
+            })?;
+            return match done {
+                Answer::ByTheDead => Ok(()),
+                Answer::Done(removed) if removed.iter().all(|removed| *removed) => Ok(()),
+                Answer::Failed(why) => {
+                    self.must_be_ill(lives, &why)?;
+                    continue;
+                }
+                answer => Err(wrong(format!("forget: {answer:?}"))),
+            };
+        }
+    }
+
+    /// Cache or stores may die in what comes next.
+    fn arm_deaths(&mut self, lives: &Lives<'_>) {
+        if !self.chances.deaths {
+            return;
+        }
+        match self.random.random_range(0..6) {
+            0 => {
+                let most = [8, 60, 4000][self.random.random_range(0..3)];
+                lives.cache.1.dies_after(Some(self.random.random_range(0..most)));
+            }
+            1 if !self.fails => {
+                let most = [3, 20, 100][self.random.random_range(0..3)];
+                let end = self.power.steps() + self.random.random_range(0..most);
+                self.power.end_at(Some(end));
+            }
+            _ => {}
+        }
+    }
+
+    /// What has died is replaced; true if that was anybody, and it is to be tried again.
+    fn bury(&mut self, lives: &mut Lives<'_>) -> Result<bool, Stop> {
+        let (cache, stores) = (lives.cache.1.is_dead(), self.power.is_off());
+        if cache {
+            self.outcome.cache_deaths += 1;
+            lives.cache = self.begin_cache();
+            // Whoever is in the middle of a change below has no other choice than its last checkpoint.
+            if self.random.random() {
+                lives.stores.restart();
+            }
+        } else if self.chances.deaths {
+            lives.cache.1.dies_after(None);
+        }
+        if stores {
+            self.end_of_stores(lives)?;
+        } else if self.chances.deaths && !self.fails {
+            self.power.end_at(None);
+        }
+        Ok(cache || stores)
+    }
+
+    /// The process of the stores has died, or all of it with the power.
+    pub(super) fn end_of_stores(&mut self, lives: &mut Lives<'_>) -> Result<(), Stop> {
+        if self.fails {
+            return Err(Stop::Power);
+        }
+        self.outcome.store_deaths += 1;
+        self.power.end_at(None);
+        lives.stores.restart();
+        Ok(())
+    }
+
+    /// Takes a checkpoint; why not, if a disk does not let it.
+    pub(super) fn checkpoint(&mut self, lives: &mut Lives<'_>) -> Result<Result<(), String>, Stop> {
+        loop {
+            self.arm_deaths(lives);
+            lives.stores.asked_by(Some(lives.cache.1.clone()));
+            let taken = lives.cache.0.checkpoint(&mut lives.stores);
+            lives.stores.asked_by(None);
+            if let Ok(end) = taken {
+                let state = self.ends.iter().rposition(|one| *one <= end).unwrap_or(0);
+                self.promises.checkpoint = self.promises.checkpoint.max(state);
+            }
+            if self.bury(lives)? {
+                continue;
+            }
+            return match taken {
+                Ok(_) => Ok(Ok(())),
+                Err(why) if self.is_ill => {
+                    self.outcome.refused += 1;
+                    Ok(Err(why.to_string()))
+                }
+                Err(why) => Err(wrong(why)),
+            };
+        }
+    }
+
+    /// Syncs a file. What was promised is noted.
+    fn sync(
+        &mut self,
+        lives: &mut Lives<'_>,
+        history: &History,
+        path: &str,
+        at: usize,
+    ) -> Result<(), Stop> {
+        let object = loop {
+            match self.request(lives, false, |namespace| ours::object_at(namespace, path))? {
+                Answer::Done(object) => break object,
+                Answer::Failed(why) => self.must_be_ill(lives, &why)?,
+                answer => return Err(wrong(format!("{path}: {answer:?}"))),
+            }
+        };
+        loop {
+            self.arm_deaths(lives);
+            lives.stores.asked_by(Some(lives.cache.1.clone()));
+            let synced = lives.cache.0.sync(&mut lives.stores, &[object]);
+            lives.stores.asked_by(None);
+            if let Ok(true) = synced {
+                self.promise(history, path, at);
+            }
+            if self.bury(lives)? {
+                continue;
+            }
+            match synced {
+                Ok(true) => return Ok(()),
+                Ok(false) => {
+                    if self.checkpoint(lives)?.is_ok() {
+                        self.promise(history, path, at);
+                    }
+                    return Ok(());
+                }
+                Err(_) if self.is_ill => {
+                    self.outcome.refused += 1;
+                    return Ok(());
+                }
+                Err(why) => return Err(wrong(why)),
+            }
+        }
+    }
+
+    fn promise(&mut self, history: &History, path: &str, at: usize) {
+        self.promises.names = self.promises.names.max(at);
+        let file = history.states.get(at).and_then(|state| state.tree.get(&format!("/{path}")));
+        if let Some((_, Some(file))) = file {
+            self.promises.synced.insert(*file, at);
+        }
+    }
+
+    /// Takes checkpoints until nothing is under way.
+    pub(super) fn settle(&mut self, lives: &mut Lives<'_>) -> Result<(), Stop> {
+        match self.checkpoint(lives)? {
+            Ok(()) if self.shared().is_empty() => Ok(()),
+            Ok(()) => Err(wrong("a checkpoint does not have all that was published")),
+            Err(why) => Err(Stop::Wrong(why)),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What a power failure leaves, and how it goes on.
+
+use super::history::History;
+use super::{Lives, Stop, Whole, wrong};
+use crate::disk::SimDisk;
+use crate::posix::told::Apart;
+use belay_cache::intent::replay;
+use belay_logical::Logical;
+use rand::Rng;
+
+/// Which state is left, and what is there.
+pub(super) type Left = (usize, Apart);
+
+impl Whole {
+    /// The power has failed, and comes again: what is there is compared with what may be left of the first `last` deeds. `share`: about so
+    /// many of a hundred blocks that were not flushed are there; by chance if there is none.
+    pub(super) fn recover<'d>(
+        &mut self,
+        disks: &'d [SimDisk],
+        history: &History,
+        last: usize,
+        share: Option<u32>,
+    ) -> Result<(Lives<'d>, Left), Stop> {
+        self.outcome.power_failures += 1;
+        (self.fails, self.is_ill) = (false, false);
+        self.meanwhile.borrow_mut().clear();
+        self.cut_off(disks, share);
+        self.memory.clear();
+        let mut lower = Logical::open(disks.iter().collect()).map_err(wrong)?;
+        if share.is_none() && self.random.random() {
+            // A second power failure may cut that off.
+            self.power.end_at(Some(self.power.steps() + self.random.random_range(0..200)));
+        }
+        let mut replayed = replay(&mut lower);
+        if replayed.is_err() && self.power.is_off() {
+            self.outcome.power_failures += 1;
+            self.cut_off(disks, share);
+            lower = Logical::open(disks.iter().collect()).map_err(wrong)?;
+            replayed = replay(&mut lower);
+        }
+        self.power.end_at(None);
+        let next = replayed.map_err(wrong)?;
+        let room = lower.room().map_err(wrong)?;
+        self.shared().initialize(lower.epoch() - 1, next, &room);
+        drop(lower);
+        let mut lives = self.begin(disks)?;
+        let tree = self.tree(&mut lives)?;
+        let state = history.left(&tree, &self.promises, last).map_err(Stop::Wrong)?;
+        let kept = self.promises.synced.values().filter(|at| **at > self.promises.checkpoint);
+        self.outcome.promises_kept += kept.count() as u64;
+        let data = tree.values().filter_map(|(_, data)| data.as_ref());
+        self.outcome.bytes += data.map(|data| data.len() as u64).sum::<u64>();
+        // What had no name and was in use is nobody's now.
+        self.chances.deaths = false;
+        self.forget(&mut lives)?;
+        self.settle(&mut lives)?;
+        self.check(disks)?;
+        Ok((lives, (state, tree)))
+    }
+
+    fn cut_off(&mut self, disks: &[SimDisk], share: Option<u32>) {
+        for disk in disks {
+            match share {
+                Some(share) => disk.power_failure_with(share, &mut self.random),
+                None => disk.power_failure(&mut self.random),
+            }
+        }
+        self.power.end_at(None);
+    }
+}
