@@ -338,6 +338,11 @@ away-short:
 simulate: build ## Simulate crashes at every step until 10 million operations are compared (OPERATIONS, SEED); docs/simulation.json
 	@$(RELEASE)/belay-sim --operations $(or $(OPERATIONS),10000000) --seed $(or $(SEED),1) --json docs/simulation.json
 
+.PHONY: simulate-volume
+simulate-volume: build ## The same of volumes, with disks that lie and fail, and power failures (OPERATIONS, SEED); docs/volumes/simulation.md
+	@$(RELEASE)/belay-volume-sim --operations $(or $(OPERATIONS),10000000) --seed $(or $(SEED),1) \
+	  --json $(VOLUMES_OUT)/simulation.json --page $(VOLUMES_OUT)/simulation.md
+
 .PHONY: fuzz
 fuzz: setup ## Fuzz everything that reads what others wrote, MILLIONS of executions of each target (TARGETS); counted in docs/fuzz.json
 	@scripts/fuzz $(or $(MILLIONS),1) $(TARGETS)
