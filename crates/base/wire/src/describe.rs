@@ -11,10 +11,11 @@ use crate::abi::{
     FsyncIn, GETATTR_FH, GetattrIn, GetxattrIn, InitIn, InterruptIn, IoctlIn, LK_FLOCK, LinkIn,
     LkIn, LseekIn, MkdirIn, MknodIn, NotifyRetrieveIn, OpenIn, POLL_SCHEDULE_NOTIFY, PollIn,
     ReadIn, ReleaseIn, RemovemappingIn, Rename2In, RenameIn, SetattrIn, SetupmappingIn,
-    SetxattrInShort, StatxIn, UNIQUE_RESEND, WRITE_CACHE, WriteIn, fattr,
+    SetxattrInShort, StatxIn, WRITE_CACHE, WriteIn, fattr,
 };
 use crate::opcode::Opcode;
 use crate::request::Request;
+use crate::unique::Unique;
 
 /// Most bytes of one name that are shown.
 const SHOWN: usize = 512;
@@ -50,7 +51,7 @@ pub fn describe(request: &Request<'_>) -> String {
     let mut line = format!(
         "{} unique={}{} node={} uid={} gid={} pid={}",
         request.opcode(),
-        h.unique & !UNIQUE_RESEND,
+        Unique::unmarked(h.unique),
         if request.is_resent() { " (resent)" } else { "" },
         h.nodeid,
         h.uid,
@@ -168,7 +169,7 @@ fn arguments(r: &Request<'_>) -> Option<String> {
         }
         Opcode::INTERRUPT => {
             let unique = r.body_as::<InterruptIn>()?.unique;
-            format!("of unique={}", unique & !UNIQUE_RESEND)
+            format!("of unique={}", Unique::unmarked(unique))
         }
         Opcode::NOTIFY_REPLY => {
             let b: NotifyRetrieveIn = r.body_as()?;

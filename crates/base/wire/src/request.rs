@@ -171,7 +171,7 @@ impl<'a> Request<'a> {
     /// Whether the kernel delivered this request before, [`UNIQUE_RESEND`](crate::UNIQUE_RESEND).
     #[must_use]
     pub fn is_resent(&self) -> bool {
-        self.header.unique & crate::abi::UNIQUE_RESEND != 0
+        crate::unique::Unique::is_marked(self.header.unique)
     }
 
     /// One human line about the request and its arguments, for crash reports; see [`crate::describe`].

@@ -38,6 +38,27 @@ impl Unique {
         self.0 & (OWN | UNIQUE_RESEND) == OWN
     }
 
+    /// The number of a request at its first delivery: without the mark of a second one.
+    #[inline]
+    #[must_use]
+    pub const fn unmarked(word: u64) -> u64 {
+        word & !UNIQUE_RESEND
+    }
+
+    /// The number of a request that the kernel delivers again.
+    #[inline]
+    #[must_use]
+    pub const fn marked(word: u64) -> u64 {
+        word | UNIQUE_RESEND
+    }
+
+    /// Whether the kernel has delivered a request before.
+    #[inline]
+    #[must_use]
+    pub const fn is_marked(word: u64) -> bool {
+        word & UNIQUE_RESEND != 0
+    }
+
     /// What one of belay's own was made of, see [`Unique::own`].
     #[inline]
     #[must_use]
@@ -55,6 +76,11 @@ mod tests {
         for word in [0, 1, 2, OWN - 1, UNIQUE_RESEND, UNIQUE_RESEND | 2, UNIQUE_RESEND | OWN | 2] {
             assert!(!Unique::new(word).is_own(), "{word:#x}");
             assert_eq!(Unique::new(word).word(), word);
+        }
+        for word in [2, OWN | 2] {
+            let again = Unique::marked(word);
+            assert!(Unique::is_marked(again) && !Unique::is_marked(word));
+            assert_eq!((Unique::unmarked(again), Unique::unmarked(word)), (word, word));
         }
         for number in [0, 2, OWN - 1] {
             let own = Unique::own(number);

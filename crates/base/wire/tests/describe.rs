@@ -2,7 +2,7 @@
 
 use belay_wire::abi::*;
 use belay_wire::describe::quote;
-use belay_wire::{Ids, Opcode, Request, build};
+use belay_wire::{Ids, Opcode, Request, Unique, build};
 use zerocopy::IntoBytes;
 
 const IDS: Ids = Ids { unique: 6, nodeid: 9, uid: 1, gid: 2, pid: 3 };
@@ -46,7 +46,7 @@ fn requests_on_names() {
         line(&build::lookup(IDS, b"a b")),
         "LOOKUP unique=6 node=9 uid=1 gid=2 pid=3: name=\"a b\""
     );
-    let resent = Ids { unique: 6 | UNIQUE_RESEND, ..IDS };
+    let resent = Ids { unique: Unique::marked(6), ..IDS };
     assert!(line(&build::lookup(resent, b"a")).starts_with("LOOKUP unique=6 (resent) node=9"));
     let mkdir = MkdirIn { mode: 0o755, umask: 0o22 };
     assert_eq!(

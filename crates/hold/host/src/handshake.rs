@@ -5,7 +5,7 @@ use crate::host::Host;
 use belay_memory::Memory;
 use belay_recorder::control::{Decision, Flags, InitState, Instant, Loss};
 use belay_session::handshake;
-use belay_wire::{Opcode, UNIQUE_RESEND, get_u64};
+use belay_wire::{Opcode, Unique, get_u64};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 impl<M: Memory> Host<M> {
@@ -88,7 +88,7 @@ impl<M: Memory> Host<M> {
                     control.decide(&Decision {
                         generation: self.attachment.generation,
                         opcode: Opcode::INIT.0,
-                        unique: self.init_unique.load(Relaxed) & !UNIQUE_RESEND,
+                        unique: Unique::unmarked(self.init_unique.load(Relaxed)),
                         node: 0,
                         row: 0,
                         errno: 0,

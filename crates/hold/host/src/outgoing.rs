@@ -8,7 +8,7 @@ use belay_recorder::{Slot, free_slot};
 use belay_session::{Expected, Outgoing, Phase};
 use belay_wire::errno::ENOENT;
 use belay_wire::rules::broken_header;
-use belay_wire::{OutHeader, Rule, UNIQUE_RESEND, Unique, get_u64};
+use belay_wire::{OutHeader, Rule, Unique, get_u64};
 use std::borrow::Cow;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use zerocopy::FromBytes;
@@ -40,7 +40,7 @@ impl<M: Memory> Host<M> {
         let unique = get_u64(head, 8).unwrap_or(0);
         if !Unique::new(unique).is_own()
             && unique != 0
-            && let Some(errno) = env.replied(unique & !UNIQUE_RESEND, failed(head))
+            && let Some(errno) = env.replied(Unique::unmarked(unique), failed(head))
         {
             let error = belay_wire::build::reply_error(unique, errno);
             let write = || result(env.write(&error), total);

@@ -1,7 +1,7 @@
 //! Dentries: under which names the kernel has seen a node. They are the way back to it.
 
 use crate::index::{Index, hash_bytes};
-use crate::nodes::{Node, node_flags};
+use crate::nodes::{Node, NodeFlags};
 use crate::store::Store;
 use belay_memory::Memory;
 use belay_memory::words::{high, low, pair, tail};
@@ -169,7 +169,7 @@ impl<M: Memory> Store<M> {
     #[inline]
     fn is_unused(&self, node: Node) -> bool {
         node != Node::ROOT
-            && self.node_flags(node) & (node_flags::LIVE | node_flags::HIDDEN) == node_flags::LIVE
+            && self.node_flags(node) & (NodeFlags::LIVE | NodeFlags::HIDDEN) == NodeFlags::LIVE
             && self.count(node) == 0
             && self.children(node) == 0
             && self.opens(node) == 0

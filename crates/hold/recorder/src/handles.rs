@@ -22,20 +22,28 @@ const SERIAL: usize = 8; // next virtual cookie
 const WIDENED: usize = 9; // mode of the file, if it is to be put back | WIDENED_BIT
 const WIDENED_BIT: u64 = 1 << 32;
 
-/// Flags of a handle.
-pub mod handle_flags {
-    /// The slot is in use.
-    pub const LIVE: u32 = 1 << 0;
-    /// A directory.
-    pub const DIRECTORY: u32 = 1 << 1;
-    /// Bound to the id of the generation in its record.
-    pub const BOUND: u32 = 1 << 2;
-    /// No successor can reopen it (an unnamed temporary file).
-    pub const LOST: u32 = 1 << 3;
-    /// The directory stream is being continued from a listing that belay made.
-    pub const MERGED: u32 = 1 << 4;
+bitflags::bitflags! {
+    /// Flags of a handle.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct HandleFlags: u32 {
+        /// The slot is in use.
+        const LIVE = 1 << 0;
+        /// A directory.
+        const DIRECTORY = 1 << 1;
+        /// Bound to the id of the generation in its record.
+        const BOUND = 1 << 2;
+        /// No successor can reopen it (an unnamed temporary file).
+        const LOST = 1 << 3;
+        /// The directory stream is being continued from a listing that belay made.
+        const MERGED = 1 << 4;
+    }
 }
-use handle_flags::{BOUND, LIVE};
+
+/// The flags in the word of a record that has them.
+#[inline]
+fn flags(state: u64) -> HandleFlags {
+    HandleFlags::from_bits_retain(high(state))
+}
 
 /// An open file description, as far as it is needed to open it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +81,10 @@ impl<M: Memory> Store<M> {
     pub fn handle_by_key(&self, key: u64) -> Option<Handle> {
         let handle = Handle(low(key));
         let [born, state] = self.memory.load_fields(self.handle(handle), [BORN, STATE]);
-        (self.is_handle(handle) && high(state) & LIVE != 0 && low(born) == high(key))
-            .then_some(handle)
+        (self.is_handle(handle)
+            && flags(state).contains(HandleFlags::LIVE)
+            && low(born) == high(key))
+        .then_some(handle)
     }
 
     #[inline]
@@ -92,10 +102,13 @@ impl<M: Memory> Store<M> {
     pub fn handle_id_by_key(&self, key: u64, generation: u32) -> Result<u64, Option<Handle>> {
         let handle = Handle(low(key));
         let [id, born, state] = self.memory.load_fields(self.handle(handle), [ID, BORN, STATE]);
-        if !self.is_handle(handle) || high(state) & LIVE == 0 || low(born) != high(key) {
+        if !self.is_handle(handle)
+            || !flags(state).contains(HandleFlags::LIVE)
+            || low(born) != high(key)
+        {
             return Err(None);
         }
-        let bound = high(state) & BOUND != 0 && high(born) == generation;
+        let bound = flags(state).contains(HandleFlags::BOUND) && high(born) == generation;
         if bound { Ok(id) } else { Err(Some(handle)) }
     }
 
@@ -108,7 +121,8 @@ impl<M: Memory> Store<M> {
     #[inline]
     pub fn handle_bound(&self, handle: Handle, generation: u32) -> Option<u64> {
         let at = self.handle(handle);
-        (high(self.word(at + STATE)) & BOUND != 0 && high(self.word(at + BORN)) == generation)
+        (flags(self.word(at + STATE)).contains(HandleFlags::BOUND)
+            && high(self.word(at + BORN)) == generation)
             .then(|| self.word(at + ID))
     }
 
@@ -129,13 +143,13 @@ impl<M: Memory> Store<M> {
         };
         let handle = Handle(slot);
         let at = self.handle(handle);
-        let directory = if open.directory { handle_flags::DIRECTORY } else { 0 };
+        let kind = if open.directory { HandleFlags::DIRECTORY } else { HandleFlags::empty() };
         self.init(at + NODE, pair(open.node.0, open.flags));
         self.init(at + CRED, pair(open.uid, open.gid));
         for field in [POLL, STREAM, EXTENT, SERIAL, WIDENED] {
             self.init(at + field, 0);
         }
-        self.set(at + STATE, pair(LIVE | directory, open.fopen));
+        self.set(at + STATE, pair((HandleFlags::LIVE | kind).bits(), open.fopen));
         self.set_opens(open.node, self.opens(open.node).saturating_add(1));
         self.adjust(HANDLES_LIVE, 1);
         Some(handle)
@@ -146,7 +160,7 @@ impl<M: Memory> Store<M> {
         let at = self.handle(handle);
         self.set(at + ID, id);
         self.set_high(at + BORN, generation);
-        self.handle_flag(handle, BOUND, true);
+        self.handle_flag(handle, HandleFlags::BOUND, true);
     }
 
     /// Frees a handle; its directory stream and locks must be gone.
@@ -177,20 +191,21 @@ impl<M: Memory> Store<M> {
             flags: low(node),
             uid: high(cred),
             gid: low(cred),
-            directory: high(state) & handle_flags::DIRECTORY != 0,
+            directory: flags(state).contains(HandleFlags::DIRECTORY),
             fopen: low(state),
         }
     }
 
-    /// Flags, see [`handle_flags`].
-    pub fn handle_flags(&self, handle: Handle) -> u32 {
-        high(self.word(self.handle(handle) + STATE))
+    /// Flags, see [`HandleFlags`].
+    pub fn handle_flags(&self, handle: Handle) -> HandleFlags {
+        flags(self.word(self.handle(handle) + STATE))
     }
 
     /// Sets or clears flags.
-    pub fn handle_flag(&self, handle: Handle, bits: u32, on: bool) {
-        let flags = self.handle_flags(handle);
-        self.set_high(self.handle(handle) + STATE, if on { flags | bits } else { flags & !bits });
+    pub fn handle_flag(&self, handle: Handle, bits: HandleFlags, on: bool) {
+        let flags = self.handle_flags(handle).bits();
+        let flags = if on { flags | bits.bits() } else { flags & !bits.bits() };
+        self.set_high(self.handle(handle) + STATE, flags);
     }
 
     /// The kernel's poll handle that awaits a wake-up.
@@ -219,7 +234,7 @@ impl<M: Memory> Store<M> {
     pub fn live_handles(&self) -> impl Iterator<Item = Handle> + '_ {
         let top = u32::try_from(self.header(HANDLE_TOP)).unwrap_or(0);
         let top = top.min(self.layout.capacity.handles as u32);
-        (1..top).map(Handle).filter(|handle| self.handle_flags(*handle) & LIVE != 0)
+        (1..top).map(Handle).filter(|handle| self.handle_flags(*handle).contains(HandleFlags::LIVE))
     }
 
     pub(crate) fn stream_word(&self, handle: Handle) -> usize {

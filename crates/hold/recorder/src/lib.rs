@@ -25,10 +25,10 @@ mod streams;
 
 pub use control::Control;
 pub use dentries::{Dentry, MAX_NAME};
-pub use handles::{Handle, OpenDescription, VIRTUAL_COOKIE, handle_flags};
+pub use handles::{Handle, HandleFlags, OpenDescription, VIRTUAL_COOKIE};
 pub use layout::{Capacity, Layout};
 pub use locks::{F_RDLCK, F_UNLCK, F_WRLCK, Lock};
-pub use nodes::{Node, node_flags};
+pub use nodes::{Node, NodeFlags};
 pub use slots::{InFlight, MAX_BODY, MAX_REPLY, Slot, SlotState, free_slot, record_reply};
 pub use solo::{Blame, Solo};
 pub use store::Store;

@@ -31,36 +31,45 @@ const LINKS: usize = 5; // next by id | first dentry
 const STATE: usize = 6; // children | flags
 const OPEN: usize = 7; // open handles | next by ino
 
-/// Flags of a node. The four bits from [`KIND_SHIFT`] (8) on hold the file type (`mode >> 12`).
-pub mod node_flags {
-    /// The slot is in use.
-    pub const LIVE: u32 = 1 << 0;
-    /// Bound to the id of the generation in its record.
-    pub const BOUND: u32 = 1 << 1;
-    /// In the id index.
-    pub const BY_ID: u32 = 1 << 2;
-    /// In the inode-number index: it has several links, its number is pinned, or numbers of one life mean nothing in the next.
-    pub const BY_INO: u32 = 1 << 3;
-    /// The daemon numbers inodes by node id: applications see the key instead.
-    pub const INO_IS_ID: u32 = 1 << 4;
-    /// Applications go on seeing the recorded number, whatever a successor says.
-    pub const INO_PINNED: u32 = 1 << 5;
-    /// Unlinked by applications, kept open under a hidden name.
-    pub const HIDDEN: u32 = 1 << 6;
-    /// Removed by applications; nothing leads to it any more.
-    pub const UNLINKED: u32 = 1 << 7;
-    /// The daemon has answered a WRITE of it, and nothing of that was seen to leave the daemon.
-    pub const KEPT: u32 = 1 << 12;
-    /// The daemon has answered a WRITE of it, and has not been heard to have it from its server that it arrived.
-    pub const SENT: u32 = 1 << 13;
-    /// With [`KEPT`]: something of it was seen to leave the daemon by a later WRITE.
-    pub const LEFT: u32 = 1 << 14;
-    /// Its hidden name is its only one, and another file was renamed over the one that it had: the daemon is to count one link.
-    pub const LONE: u32 = 1 << 15;
-    /// Position of the file type.
-    pub const KIND_SHIFT: u32 = 8;
+bitflags::bitflags! {
+    /// Flags of a node. The four bits from `KIND_SHIFT` on hold the file type (`mode >> 12`), which is no flag.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct NodeFlags: u32 {
+        /// The slot is in use.
+        const LIVE = 1 << 0;
+        /// Bound to the id of the generation in its record.
+        const BOUND = 1 << 1;
+        /// In the id index.
+        const BY_ID = 1 << 2;
+        /// In the inode-number index: it has several links, its number is pinned, or numbers of one life mean nothing in the next.
+        const BY_INO = 1 << 3;
+        /// The daemon numbers inodes by node id: applications see the key instead.
+        const INO_IS_ID = 1 << 4;
+        /// Applications go on seeing the recorded number, whatever a successor says.
+        const INO_PINNED = 1 << 5;
+        /// Unlinked by applications, kept open under a hidden name.
+        const HIDDEN = 1 << 6;
+        /// Removed by applications; nothing leads to it any more.
+        const UNLINKED = 1 << 7;
+        /// The daemon has answered a WRITE of it, and nothing of that was seen to leave the daemon.
+        const KEPT = 1 << 12;
+        /// The daemon has answered a WRITE of it, and has not been heard to have it from its server that it arrived.
+        const SENT = 1 << 13;
+        /// With [`KEPT`]: something of it was seen to leave the daemon by a later WRITE.
+        const LEFT = 1 << 14;
+        /// Its hidden name is its only one, and another file was renamed over the one that it had: the daemon is to count one link.
+        const LONE = 1 << 15;
+    }
 }
-use node_flags::{BOUND, BY_ID, BY_INO, INO_PINNED, KIND_SHIFT, LIVE};
+
+/// Position of the file type among the flags.
+const KIND_SHIFT: u32 = 8;
+
+/// The flags in the word of a record that has them.
+#[inline]
+fn flags(state: u64) -> NodeFlags {
+    NodeFlags::from_bits_retain(low(state))
+}
 
 impl<M: Memory> Store<M> {
     #[inline]
@@ -72,7 +81,7 @@ impl<M: Memory> Store<M> {
         let at = self.node(Node::ROOT);
         self.set(at + COUNT, 1);
         self.set(at + INO, 1);
-        self.set(at + STATE, pair(0, LIVE | (4 << KIND_SHIFT)));
+        self.set(at + STATE, pair(0, NodeFlags::LIVE.bits() | (4 << KIND_SHIFT)));
     }
 
     /// The node that the kernel calls `key`.
@@ -80,8 +89,10 @@ impl<M: Memory> Store<M> {
     pub fn node_by_key(&self, key: u64) -> Option<Node> {
         let node = Node(low(key));
         let [born, state] = self.memory.load_fields(self.node(node), [BORN, STATE]);
-        (self.is_below_top(node) && low(state) & LIVE != 0 && low(born) == high(key))
-            .then_some(node)
+        (self.is_below_top(node)
+            && flags(state).contains(NodeFlags::LIVE)
+            && low(born) == high(key))
+        .then_some(node)
     }
 
     #[inline]
@@ -98,13 +109,16 @@ impl<M: Memory> Store<M> {
     pub fn id_by_key(&self, key: u64, generation: u32) -> Result<(Node, u64), Option<Node>> {
         let node = Node(low(key));
         let [id, born, state] = self.memory.load_fields(self.node(node), [ID, BORN, STATE]);
-        if !self.is_below_top(node) || low(state) & LIVE == 0 || low(born) != high(key) {
+        if !self.is_below_top(node)
+            || !flags(state).contains(NodeFlags::LIVE)
+            || low(born) != high(key)
+        {
             return Err(None);
         }
         if node == Node::ROOT {
             return Ok((node, 1));
         }
-        let is_bound = low(state) & BOUND != 0 && high(born) == generation;
+        let is_bound = flags(state).contains(NodeFlags::BOUND) && high(born) == generation;
         if is_bound { Ok((node, id)) } else { Err(Some(node)) }
     }
 
@@ -121,7 +135,8 @@ impl<M: Memory> Store<M> {
             return Some(1);
         }
         let at = self.node(node);
-        (low(self.word(at + STATE)) & BOUND != 0 && high(self.word(at + BORN)) == generation)
+        (flags(self.word(at + STATE)).contains(NodeFlags::BOUND)
+            && high(self.word(at + BORN)) == generation)
             .then(|| self.word(at + ID))
     }
 
@@ -144,7 +159,7 @@ impl<M: Memory> Store<M> {
             let node = Node(item);
             self.ino(node) == ino
                 && self.kind(node) == kind
-                && self.node_flags(node) & INO_PINNED == 0
+                && !self.node_flags(node).contains(NodeFlags::INO_PINNED)
                 && self.bound(node, generation).is_none()
         })
         .map(Node)
@@ -165,7 +180,7 @@ impl<M: Memory> Store<M> {
     }
 
     /// Makes a node of file type `kind` (`mode >> 12`). `None` if the store is full.
-    pub fn node_new(&self, kind: u32, ino: u64, flags: u32) -> Option<Node> {
+    pub fn node_new(&self, kind: u32, ino: u64, flags: NodeFlags) -> Option<Node> {
         let free = self.header(NODE_FREE);
         let slot = if free != 0 {
             let slot = u32::try_from(free).ok()?;
@@ -184,7 +199,10 @@ impl<M: Memory> Store<M> {
         for (field, value) in [(COUNT, 0), (DAEMON_COUNT, 0), (INO, ino), (LINKS, 0), (OPEN, 0)] {
             self.init(at + field, value);
         }
-        self.set(at + STATE, pair(0, LIVE | flags | ((kind & 15) << KIND_SHIFT)));
+        self.set(
+            at + STATE,
+            pair(0, (NodeFlags::LIVE | flags).bits() | ((kind & 15) << KIND_SHIFT)),
+        );
         self.adjust(NODES_LIVE, 1);
         Some(node)
     }
@@ -195,19 +213,19 @@ impl<M: Memory> Store<M> {
             return;
         }
         let at = self.node(node);
-        if self.node_flags(node) & BY_ID != 0 {
+        if self.node_flags(node).contains(NodeFlags::BY_ID) {
             self.index_remove(Index::Id, node.0);
         }
         self.set(at + ID, id);
         self.set_high(at + BORN, generation);
         self.set(at + DAEMON_COUNT, 0);
-        self.node_flag(node, BOUND | BY_ID, true);
+        self.node_flag(node, NodeFlags::BOUND | NodeFlags::BY_ID, true);
         self.index_insert(Index::Id, node.0);
     }
 
     /// The daemon knows `node` no longer.
     pub fn unbind(&self, node: Node) {
-        self.node_flag(node, BOUND, false);
+        self.node_flag(node, NodeFlags::BOUND, false);
     }
 
     /// Frees a node that nothing refers to; the session decides when.
@@ -215,10 +233,10 @@ impl<M: Memory> Store<M> {
         let at = self.node(node);
         let flags = self.node_flags(node);
         self.freed.set(true);
-        if flags & BY_ID != 0 {
+        if flags.contains(NodeFlags::BY_ID) {
             self.index_remove(Index::Id, node.0);
         }
-        if flags & BY_INO != 0 {
+        if flags.contains(NodeFlags::BY_INO) {
             self.index_remove(Index::Ino, node.0);
         }
         self.set(at + STATE, 0);
@@ -235,8 +253,8 @@ impl<M: Memory> Store<M> {
 
     /// Puts a node into the inode-number index, unless so many are in it under this number that it tells no file from another.
     pub fn index_by_ino(&self, node: Node) {
-        if self.node_flags(node) & BY_INO == 0 && !self.is_crowded(self.ino(node)) {
-            self.node_flag(node, BY_INO, true);
+        if !self.node_flags(node).contains(NodeFlags::BY_INO) && !self.is_crowded(self.ino(node)) {
+            self.node_flag(node, NodeFlags::BY_INO, true);
             self.index_insert(Index::Ino, node.0);
         }
     }
@@ -291,10 +309,10 @@ impl<M: Memory> Store<M> {
 
     /// Changes the inode number.
     pub fn set_ino(&self, node: Node, ino: u64) {
-        let indexed = self.node_flags(node) & BY_INO != 0;
+        let indexed = self.node_flags(node).contains(NodeFlags::BY_INO);
         if indexed {
             self.index_remove(Index::Ino, node.0);
-            self.node_flag(node, BY_INO, false);
+            self.node_flag(node, NodeFlags::BY_INO, false);
         }
         self.set(self.node(node) + INO, ino);
         if indexed {
@@ -304,14 +322,14 @@ impl<M: Memory> Store<M> {
 
     /// File type, `mode >> 12`.
     pub fn kind(&self, node: Node) -> u32 {
-        (self.node_flags(node) >> KIND_SHIFT) & 15
+        (self.node_flags(node).bits() >> KIND_SHIFT) & 15
     }
 
     /// The nodes there are, in no order that means something.
     pub fn some_nodes(&self) -> impl Iterator<Item = Node> + '_ {
         let top = u32::try_from(self.header(NODE_TOP)).unwrap_or(0);
         let top = top.min(self.layout.capacity.nodes as u32);
-        (2..top).map(Node).filter(|node| self.node_flags(*node) & LIVE != 0)
+        (2..top).map(Node).filter(|node| self.node_flags(*node).contains(NodeFlags::LIVE))
     }
 
     /// The key of a regular file that the kernel knows, if one is found soon: one that is open, if there is one, as what is not may just have
@@ -323,7 +341,9 @@ impl<M: Memory> Store<M> {
         let top = u32::try_from(self.header(NODE_TOP)).unwrap_or(0);
         let top = top.min(self.layout.capacity.nodes as u32).min(LOOKS);
         let known = |node: &Node| {
-            self.node_flags(*node) & LIVE != 0 && self.kind(*node) == FILE && self.count(*node) > 0
+            self.node_flags(*node).contains(NodeFlags::LIVE)
+                && self.kind(*node) == FILE
+                && self.count(*node) > 0
         };
         let mut files = (0..top).map(Node).filter(known);
         let some = files.next()?;
@@ -332,15 +352,16 @@ impl<M: Memory> Store<M> {
         Some(self.key(open.unwrap_or(some)))
     }
 
-    /// Flags, see [`node_flags`].
-    pub fn node_flags(&self, node: Node) -> u32 {
-        low(self.word(self.node(node) + STATE))
+    /// Flags, see [`NodeFlags`].
+    pub fn node_flags(&self, node: Node) -> NodeFlags {
+        flags(self.word(self.node(node) + STATE))
     }
 
     /// Sets or clears flags.
-    pub fn node_flag(&self, node: Node, bits: u32, on: bool) {
-        let flags = self.node_flags(node);
-        self.set_low(self.node(node) + STATE, if on { flags | bits } else { flags & !bits });
+    pub fn node_flag(&self, node: Node, bits: NodeFlags, on: bool) {
+        let flags = self.node_flags(node).bits();
+        let flags = if on { flags | bits.bits() } else { flags & !bits.bits() };
+        self.set_low(self.node(node) + STATE, flags);
     }
 
     /// Dentries below this node.

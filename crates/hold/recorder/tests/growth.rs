@@ -5,7 +5,7 @@ mod common;
 
 use belay_memory::Memory;
 use belay_recorder::{
-    Capacity, InFlight, Node, OpenDescription, Slot, SlotState, Store, node_flags,
+    Capacity, InFlight, Node, NodeFlags, OpenDescription, Slot, SlotState, Store,
 };
 use common::{NODE_TOP, Random, Sim, free_units, fresh, header, heap_top, live_nodes};
 use std::collections::{BTreeMap, HashSet};
@@ -28,7 +28,7 @@ fn name(i: u64) -> Vec<u8> {
 
 fn enter(store: &Store<Sim>, parent: Node, name: &[u8], ino: u64, id: u64) -> Option<Node> {
     store.begin();
-    let made = store.node_new(8, ino, 0).inspect(|node| {
+    let made = store.node_new(8, ino, NodeFlags::empty()).inspect(|node| {
         store.set_count(*node, 1);
         store.bind(*node, 0, id);
         store.index_by_ino(*node);
@@ -279,7 +279,7 @@ fn a_number_of_very_many_files_holds_nobody_up() {
     let (memory, store) = fresh(capacity(1 << 17));
     let node_of = |ino: u64, id: u64| {
         store.begin();
-        let node = store.node_new(8, ino, 0).expect("room");
+        let node = store.node_new(8, ino, NodeFlags::empty()).expect("room");
         store.set_count(node, 1);
         store.bind(node, 0, id);
         store.index_by_ino(node);
@@ -291,7 +291,7 @@ fn a_number_of_very_many_files_holds_nobody_up() {
     assert_eq!(store.other_by_ino(nodes[0], 7, |_| false), None);
     assert!(memory.loads() - before < 1000, "{} loads", memory.loads() - before);
     let indexed = || {
-        let is_indexed = |node: &Node| store.node_flags(*node) & node_flags::BY_INO != 0;
+        let is_indexed = |node: &Node| store.node_flags(*node).intersects(NodeFlags::BY_INO);
         store.some_nodes().filter(is_indexed).count() as u64
     };
     assert_eq!(header(&store, 21), indexed());

@@ -20,6 +20,7 @@ use belay_memory::{Memory, Overflow};
 use belay_recorder::control::{Counter, Options};
 use belay_recorder::{Control, Slot, SlotState, Store};
 use belay_wire::Opcode;
+use belay_wire::Unique;
 use std::collections::HashMap;
 
 pub use belay_wire::build::KICK;
@@ -216,7 +217,7 @@ impl<M: Memory> Session<M> {
     /// The slot of a request that the daemon has, or is about to get.
     #[inline]
     pub fn slot_in_hand(&self, unique: u64) -> Option<Slot> {
-        self.slots.find(unique & !belay_wire::UNIQUE_RESEND).map(|(_, slot)| slot)
+        self.slots.find(Unique::unmarked(unique)).map(|(_, slot)| slot)
     }
 
     /// The opcode of a request that the daemon has.
@@ -237,7 +238,7 @@ impl<M: Memory> Session<M> {
 
     /// The reply to `unique` (as the daemon gave it) was written to the kernel.
     pub fn on_delivered(&mut self, unique: u64) {
-        if let Some((index, _)) = self.slots.find(unique & !belay_wire::UNIQUE_RESEND) {
+        if let Some((index, _)) = self.slots.find(Unique::unmarked(unique)) {
             self.slots.end(index, &self.store);
         }
     }

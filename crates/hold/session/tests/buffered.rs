@@ -5,7 +5,7 @@ mod talk;
 
 use belay_recorder::control::Loss;
 use belay_wire::abi::{AttrOut, FsyncIn, SetattrIn, WriteIn, WriteOut, fattr};
-use belay_wire::{Ids, Opcode, OpenOut, ROOT_ID, UNIQUE_RESEND, build};
+use belay_wire::{Ids, Opcode, OpenOut, ROOT_ID, Unique, build};
 use talk::{Talk, link};
 use zerocopy::IntoBytes;
 
@@ -208,7 +208,7 @@ fn an_append_on_its_way_goes_to_its_place() {
         talk.reply(unique, attr.as_bytes());
         let again = talk.next_message().unwrap();
         let (opcode, _, unique) = talk::told(&again);
-        assert_eq!((opcode, unique & !UNIQUE_RESEND), (Opcode::WRITE, asked));
+        assert_eq!((opcode, Unique::unmarked(unique)), (Opcode::WRITE, asked));
         assert_eq!(again[48..56], 100_u64.to_ne_bytes());
     }
 }

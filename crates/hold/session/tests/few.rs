@@ -5,7 +5,7 @@
 mod talk;
 
 use belay_wire::abi::{FileLock, LK_FLOCK, LkIn, WriteIn, WriteOut};
-use belay_wire::{AttrOut, Ids, Opcode, OpenOut, Request, UNIQUE_RESEND, build};
+use belay_wire::{AttrOut, Ids, Opcode, OpenOut, Request, Unique, build};
 use talk::{Talk, link, told};
 use zerocopy::IntoBytes;
 
@@ -58,7 +58,7 @@ fn serve(talk: &mut Talk, unique: u64) -> Vec<Opcode> {
             }
             other => panic!("{other}"),
         }
-        if asking & !UNIQUE_RESEND == unique {
+        if Unique::unmarked(asking) == unique {
             break;
         }
     }

@@ -7,7 +7,7 @@ use belay_oplog::{Entry, Facts, NameChange};
 use belay_recorder::control::Counter;
 use belay_session::Outgoing;
 use belay_wire::abi::{CopyFileRangeIn, MkdirIn, SetattrIn, SetxattrInShort, WriteIn, WriteOut};
-use belay_wire::{Attr, AttrOut, EntryOut, Opcode, OpenOut, ROOT_ID, Request, build};
+use belay_wire::{Attr, AttrOut, EntryOut, Opcode, OpenOut, ROOT_ID, Request, Unique, build};
 use talk::{Talk, link, told};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -586,7 +586,7 @@ fn what_was_recorded_and_not_answered_is_done_once() {
             talk.resend(message(ids));
         }
         let (opcode, _, unique) = talk.next();
-        let unique = unique & !belay_wire::UNIQUE_RESEND;
+        let unique = Unique::unmarked(unique);
         assert_eq!((opcode, unique), (Opcode::MKDIR, talk.unique), "copies: {copies}");
         assert_eq!(talk.log().sizes().records, 0);
     }
@@ -608,10 +608,7 @@ fn a_rename_that_daemons_die_of_leaves_nothing_behind() {
             let message = match work {
                 Some(belay_session::Work::Deliver(message)) => message,
                 Some(belay_session::Work::Answer(reply)) => {
-                    assert_eq!(
-                        belay_wire::get_u64(&reply, 8).unwrap() & !belay_wire::UNIQUE_RESEND,
-                        asked
-                    );
+                    assert_eq!(Unique::unmarked(belay_wire::get_u64(&reply, 8).unwrap()), asked);
                     assert_eq!(i32::from_ne_bytes(reply[4..8].try_into().unwrap()), -5);
                     let unhides = |(opcode, _): &(Opcode, Vec<String>)| *opcode == Opcode::RENAME;
                     assert!(undone.len() == 2 && unhides(&undone[0]), "{undone:?}");

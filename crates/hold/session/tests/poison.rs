@@ -8,7 +8,7 @@ use belay_session::{Incoming, Phase, Session, Work};
 use belay_sys::Mapping;
 use belay_wire::abi::OutHeader;
 use belay_wire::errno::EIO;
-use belay_wire::{Attr, EntryOut, Ids, Opcode, OpenOut, ROOT_ID, Request, UNIQUE_RESEND, build};
+use belay_wire::{Attr, EntryOut, Ids, Opcode, OpenOut, ROOT_ID, Request, Unique, build};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
@@ -73,7 +73,7 @@ impl Talk {
         self.session.control().set_blame(self.generation, blame);
         self.attach();
         for message in self.in_flight.iter_mut().filter(|_| !self.copies) {
-            let unique = belay_wire::get_u64(message, 8).unwrap() | UNIQUE_RESEND;
+            let unique = Unique::marked(belay_wire::get_u64(message, 8).unwrap());
             assert!(belay_wire::put_u64(message, 8, unique));
             assert_eq!(self.session.on_request(&mut message.clone(), None, 0), Incoming::Taken);
         }
@@ -110,8 +110,8 @@ impl Talk {
         let Some(Work::Answer(reply)) = self.session.work(0) else { panic!("no answer") };
         let header = OutHeader::read_from_prefix(&reply).unwrap().0;
         self.session.on_delivered(header.unique);
-        let unique = header.unique & !UNIQUE_RESEND;
-        let of = |held: &Vec<u8>| belay_wire::get_u64(held, 8).unwrap() & !UNIQUE_RESEND;
+        let unique = Unique::unmarked(header.unique);
+        let of = |held: &Vec<u8>| Unique::unmarked(belay_wire::get_u64(held, 8).unwrap());
         self.in_flight.retain(|held| of(held) != unique);
         (unique, -header.error)
     }

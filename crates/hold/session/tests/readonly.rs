@@ -8,7 +8,7 @@ use belay_session::{Incoming, Phase, Session, Work};
 use belay_sys::Mapping;
 use belay_wire::abi::*;
 use belay_wire::errno::EROFS;
-use belay_wire::{Ids, Opcode, Request, UNIQUE_RESEND, build};
+use belay_wire::{Ids, Opcode, Request, Unique, build};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
@@ -45,7 +45,7 @@ fn answered(session: &mut Session<Arc<Mapping>>) -> Option<(u64, i32)> {
     let Some(Work::Answer(reply)) = session.work(0) else { return None };
     let header = OutHeader::read_from_prefix(&reply).unwrap().0;
     session.on_delivered(header.unique);
-    Some((header.unique & !UNIQUE_RESEND, -header.error))
+    Some((Unique::unmarked(header.unique), -header.error))
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn nothing_is_changed_and_all_is_shown() {
     second.keep_no_log();
     for message in &in_flight {
         let mut message = message.clone();
-        let unique = belay_wire::get_u64(&message, 8).unwrap() | UNIQUE_RESEND;
+        let unique = Unique::marked(belay_wire::get_u64(&message, 8).unwrap());
         assert!(belay_wire::put_u64(&mut message, 8, unique));
         assert_eq!(second.on_request(&mut message, None, 0), Incoming::Taken);
     }

@@ -36,7 +36,7 @@ fn what_is_on_record_is_answered_and_what_is_not_is_done() {
             talk.refuse(question, ENODATA);
             let (opcode, names, unique) = talk.next();
             assert_eq!((opcode, names), (Opcode::UNLINK, vec!["a".to_owned()]));
-            assert_eq!(unique & !belay_wire::UNIQUE_RESEND, unlinked);
+            assert_eq!(Unique::unmarked(unique), unlinked);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::real;
 use crate::shim::Shim;
 use belay_host::{After, Before, length, opcode};
 use belay_oplog::InPlace;
-use belay_wire::{Opcode, UNIQUE_RESEND};
+use belay_wire::{Opcode, Unique};
 use libc::{c_int, c_uint};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -220,7 +220,7 @@ impl Shim {
         let mut head = REPLY.replace([0; 16]);
         let unique = belay_wire::get_u64(&head, 8).unwrap_or(0);
         let reads =
-            || self.host.session().opcode_in_hand(unique & !UNIQUE_RESEND) == Some(Opcode::READ);
+            || self.host.session().opcode_in_hand(Unique::unmarked(unique)) == Some(Opcode::READ);
         if self.host.direct().is_read(unique) || unique != 0 && reads() {
             // Of a file that ends before, libfuse makes it shorter once it knows: in the page that is in the pipe.
             set_length(&mut head, total);

@@ -2,7 +2,7 @@
 
 use super::memory::Rng;
 use belay_wire::abi::*;
-use belay_wire::{DirentsPlus, EntryOut, Ids, Opcode, Request, build, get_u64, put_u64};
+use belay_wire::{DirentsPlus, EntryOut, Ids, Opcode, Request, Unique, build, get_u64, put_u64};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zerocopy::IntoBytes;
 
@@ -173,7 +173,7 @@ impl Kernel {
         while !again.is_empty() {
             let mut message = again.swap_remove(self.rng.below(again.len()));
             let unique = get_u64(&message, 8).unwrap();
-            assert!(put_u64(&mut message, 8, unique | UNIQUE_RESEND));
+            assert!(put_u64(&mut message, 8, Unique::marked(unique)));
             self.queue.push_front(message);
         }
     }
@@ -185,7 +185,7 @@ impl Kernel {
         if header.unique == 0 {
             return self.notified(header.error, &message[16..]);
         }
-        let unique = header.unique & !UNIQUE_RESEND;
+        let unique = Unique::unmarked(header.unique);
         let Some(request) = self.processing.remove(&header.unique) else {
             // Without RESEND a successor cannot know that a reply got through.
             let again = !self.resend && self.answered.contains(&unique);

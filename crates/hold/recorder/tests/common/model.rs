@@ -6,10 +6,9 @@ use super::{
 };
 use belay_memory::Memory;
 use belay_recorder::layout::NODE_WORDS;
-use belay_recorder::node_flags::{BY_INO, HIDDEN, INO_IS_ID, INO_PINNED, UNLINKED};
 use belay_recorder::{
-    F_UNLCK, Handle, InFlight, Lock, MAX_NAME, MAX_REPLY, Node, OpenDescription, Slot, SlotState,
-    Store, VIRTUAL_COOKIE, handle_flags,
+    F_UNLCK, Handle, HandleFlags, InFlight, Lock, MAX_NAME, MAX_REPLY, Node, NodeFlags,
+    OpenDescription, Slot, SlotState, Store, VIRTUAL_COOKIE,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,15 +18,22 @@ pub const GENERATIONS: u32 = 6;
 pub const POSITIONS: u64 = 12;
 const INOS: u64 = 5;
 const NAMES: usize = 9;
-const NODE_FLAGS: u32 = HIDDEN | UNLINKED | INO_IS_ID | INO_PINNED | BY_INO;
-const HANDLE_FLAGS: u32 = handle_flags::LOST | handle_flags::MERGED | handle_flags::DIRECTORY;
+const BY_INO: NodeFlags = NodeFlags::BY_INO;
+const HIDDEN: NodeFlags = NodeFlags::HIDDEN;
+const INO_PINNED: NodeFlags = NodeFlags::INO_PINNED;
+const UNLINKED: NodeFlags = NodeFlags::UNLINKED;
+/// Those that a model has.
+const NODE_FLAGS: NodeFlags =
+    HIDDEN.union(UNLINKED).union(NodeFlags::INO_IS_ID).union(INO_PINNED).union(BY_INO);
+const HANDLE_FLAGS: HandleFlags =
+    HandleFlags::LOST.union(HandleFlags::MERGED).union(HandleFlags::DIRECTORY);
 const SERIAL: usize = 8;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeState {
     pub kind: u32,
     pub ino: u64,
-    pub flags: u32,
+    pub flags: NodeFlags,
     pub count: u64,
     pub daemon_count: u64,
     pub bound: Option<(u32, u64)>,
@@ -41,7 +47,7 @@ pub struct NodeState {
 pub struct HandleState {
     pub node: u64,
     pub open: (u32, u32, u32, u32),
-    pub flags: u32,
+    pub flags: HandleFlags,
     pub bound: Option<(u32, u64)>,
     pub poll: u64,
     pub widened: Option<u32>,
@@ -368,7 +374,9 @@ impl Act {
         let mut out = Outcome { ok: true, ..Outcome::default() };
         match self {
             Self::Enter { parent, name, ino, bound, links } => {
-                let Some(new) = store.node_new(if *links { 8 } else { 4 }, *ino, 0) else {
+                let Some(new) =
+                    store.node_new(if *links { 8 } else { 4 }, *ino, NodeFlags::empty())
+                else {
                     return Outcome::default();
                 };
                 if *links {
@@ -446,7 +454,7 @@ impl Act {
                 store.handle_bind(handle(store, *h), bound.0, bound.1);
             }
             Self::Lose { handle: h } => {
-                store.handle_flag(handle(store, *h), handle_flags::LOST, true);
+                store.handle_flag(handle(store, *h), HandleFlags::LOST, true);
             }
             Self::Poll { handle: h, key } => {
                 let h = handle(store, *h);
@@ -509,7 +517,7 @@ impl Act {
                     NodeState {
                         kind: if *links { 8 } else { 4 },
                         ino: *ino,
-                        flags: if *links { BY_INO } else { 0 },
+                        flags: if *links { BY_INO } else { NodeFlags::empty() },
                         count: 1,
                         ..NodeState::default()
                     },
@@ -555,14 +563,18 @@ impl Act {
                     HandleState {
                         node: *node,
                         open: (0o2, 1, 2, 4),
-                        flags: if *directory { handle_flags::DIRECTORY } else { 0 },
+                        flags: if *directory {
+                            HandleFlags::DIRECTORY
+                        } else {
+                            HandleFlags::empty()
+                        },
                         bound: Some(*bound),
                         ..HandleState::default()
                     },
                 );
             }
             Self::Reopen { handle, bound } => state.handle(*handle).bound = Some(*bound),
-            Self::Lose { handle } => state.handle(*handle).flags |= handle_flags::LOST,
+            Self::Lose { handle } => state.handle(*handle).flags |= HandleFlags::LOST,
             Self::Poll { handle, key } => {
                 let handle = state.handle(*handle);
                 handle.poll = *key;
@@ -706,7 +718,7 @@ impl State {
             || node.count > 0
             || node.children > 0
             || node.opens > 0
-            || node.flags & HIDDEN != 0
+            || node.flags.contains(HIDDEN)
         {
             return;
         }
@@ -781,7 +793,7 @@ impl State {
                 node.ino == ino && node.flags & (BY_INO | INO_PINNED) == BY_INO | INO_PINNED
             };
             let kept = store
-                .other_by_ino(Node::ROOT, ino, |n| store.node_flags(n) & INO_PINNED != 0)
+                .other_by_ino(Node::ROOT, ino, |n| store.node_flags(n).intersects(INO_PINNED))
                 .map(|node| store.key(node));
             match kept {
                 Some(key) => assert!(state.nodes.get(&key).is_some_and(pinned)),

@@ -4,7 +4,7 @@ use super::{Sim, fresh};
 use belay_memory::Memory;
 use belay_recorder::layout::NODE_WORDS;
 use belay_recorder::{
-    Capacity, F_WRLCK, Layout, Lock, MAX_NAME, Node, OpenDescription, Slot, Store,
+    Capacity, F_WRLCK, Layout, Lock, MAX_NAME, Node, NodeFlags, OpenDescription, Slot, Store,
 };
 
 /// A small store.
@@ -96,7 +96,7 @@ pub fn write_some(store: &Store<Sim>) {
     }
     for _ in 0..4 {
         store.begin();
-        if let Some(node) = store.node_new(8, 1, 0) {
+        if let Some(node) = store.node_new(8, 1, NodeFlags::empty()) {
             store.bind(node, 1, 77);
             store.index_by_ino(node);
             let _ = store.dentry_set(Node::ROOT, b"a name", node);
@@ -139,7 +139,9 @@ pub fn populated() -> (Sim, Store<Sim>) {
     let mut parent = Node::ROOT;
     for i in 0..20u8 {
         store.begin();
-        let node = store.node_new(4 + 4 * u32::from(i & 1), u64::from(i), 0).expect("room");
+        let node = store
+            .node_new(4 + 4 * u32::from(i & 1), u64::from(i), NodeFlags::empty())
+            .expect("room");
         store.bind(node, 0, 2 + u64::from(i));
         store.set_count(node, 1);
         store.dentry_set(parent, &vec![i; 1 + 3 * usize::from(i)], node).expect("room");

@@ -7,7 +7,7 @@ use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::control::{Counter, Decision};
 use belay_wire::abi::OutHeader;
-use belay_wire::{Request, UNIQUE_RESEND, build, put_u64};
+use belay_wire::{Request, Unique, build, put_u64};
 
 impl<M: Memory> Session<M> {
     /// Answers a task's request as if the daemon had replied so, with all that follows from it.
@@ -18,7 +18,7 @@ impl<M: Memory> Session<M> {
         }
         let unique = parked.unique();
         let (Some((_, slot)), Some(header)) =
-            (self.slots.find(unique & !UNIQUE_RESEND), crate::message::read::<OutHeader>(reply))
+            (self.slots.find(Unique::unmarked(unique)), crate::message::read::<OutHeader>(reply))
         else {
             return Step::Done;
         };
@@ -56,7 +56,7 @@ impl<M: Memory> Session<M> {
         self.control().decide(&Decision {
             generation: self.life.generation(),
             opcode: header.opcode,
-            unique: parked.unique() & !UNIQUE_RESEND,
+            unique: Unique::unmarked(parked.unique()),
             node: header.nodeid,
             row,
             errno,
@@ -85,7 +85,7 @@ impl<M: Memory> Session<M> {
             return None;
         }
         let _ = put_u64(&mut reply, 8, parked.unique());
-        self.activate(parked.unique() & !UNIQUE_RESEND, slot);
+        self.activate(Unique::unmarked(parked.unique()), slot);
         Some(Step::Answer(reply))
     }
 }

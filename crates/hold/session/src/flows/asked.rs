@@ -12,7 +12,7 @@ use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::{Handle, Slot};
 use belay_wire::request::HEADER;
-use belay_wire::{Request, get_u64, handle_fields};
+use belay_wire::{Request, Unique, get_u64, handle_fields};
 
 impl<M: Memory> Session<M> {
     /// The daemon's user and group: who has mounted, if that was no root.
@@ -42,7 +42,7 @@ impl<M: Memory> Session<M> {
     /// The request for whose sake belay puts the injected request `unique` to the daemon, if it is on record.
     pub fn sake_of(&self, unique: u64) -> Option<(u64, Slot)> {
         let id = self.questions.get(unique)?.task;
-        let unique = self.tasks.find(id)?.flow.unique() & !belay_wire::UNIQUE_RESEND;
+        let unique = Unique::unmarked(self.tasks.find(id)?.flow.unique());
         self.slot_in_hand(unique).map(|slot| (unique, slot))
     }
 

@@ -13,7 +13,7 @@ use belay_memory::Memory;
 use belay_recorder::control::Counter;
 use belay_recorder::{Slot, SlotState, Solo};
 use belay_wire::errno::EIO;
-use belay_wire::{Request, UNIQUE_RESEND, build};
+use belay_wire::{Request, Unique, build};
 
 impl<M: Memory> Session<M> {
     /// What the last death says of a request that the dead generation had alone.
@@ -52,7 +52,7 @@ impl<M: Memory> Session<M> {
         if parked.solo == Solo::default() {
             return;
         }
-        let unique = parked.unique() & !UNIQUE_RESEND;
+        let unique = Unique::unmarked(parked.unique());
         let active = self.slots.find(unique).map(|(_, slot)| slot);
         let kept = active.or(parked.slot).filter(|slot| {
             // Not one that the dead generation was reading into.

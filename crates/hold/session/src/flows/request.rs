@@ -7,7 +7,7 @@ use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::SlotState;
 use belay_wire::errno::ESTALE;
-use belay_wire::{Request, UNIQUE_RESEND, build};
+use belay_wire::{Request, Unique, build};
 
 impl<M: Memory> Session<M> {
     /// What a parked request needs next. `task`: the number of its task; `old`: whether that comes before new work.
@@ -82,7 +82,7 @@ impl<M: Memory> Session<M> {
                 if !self.record_start(&message, parked.slot) {
                     return Step::Blocked;
                 }
-                if let Some((_, slot)) = self.slots.find(request.header.unique & !UNIQUE_RESEND) {
+                if let Some((_, slot)) = self.slots.find(Unique::unmarked(request.header.unique)) {
                     self.store.slot_advance(slot, SlotState::Replied);
                 }
             }

@@ -12,7 +12,7 @@ use crate::work::Work;
 use belay_memory::Memory;
 use belay_recorder::control::Counter;
 use belay_recorder::{Slot, SlotState};
-use belay_wire::{Opcode, UNIQUE_RESEND};
+use belay_wire::{Opcode, Unique};
 
 /// How long one request may hold up the others while those in flight are settled, in ns.
 const SETTLE_LIMIT: u64 = 1_000_000_000;
@@ -56,7 +56,7 @@ impl<M: Memory> Session<M> {
     pub(crate) fn park_resent(&mut self, message: Vec<u8>, slot: Option<Slot>) {
         self.note_append(&message);
         let mut parked = Parked::new(message, slot);
-        let unique = parked.unique() & !UNIQUE_RESEND;
+        let unique = Unique::unmarked(parked.unique());
         let left = self.slots.take_leftover(unique);
         let state = left.and_then(|slot| self.store.slot_request(slot)).map(|r| r.state);
         if let (Some(claimed), Some(left)) = (slot, left)
@@ -89,7 +89,7 @@ impl<M: Memory> Session<M> {
         let at = self.tasks.iter().position(|other| {
             other.wait == Wait::Ready
                 && other.flow.request().is_some_and(|request| {
-                    !other.old || (request.solo.late, request.unique() & !UNIQUE_RESEND) > place
+                    !other.old || (request.solo.late, Unique::unmarked(request.unique())) > place
                 })
         });
         let at = if old { at.unwrap_or(self.tasks.len()) } else { self.tasks.len() };
@@ -167,7 +167,7 @@ impl<M: Memory> Session<M> {
                 Step::Answer(reply) => {
                     self.tasks.end_exclusive(task.id);
                     self.give_back_of(&task);
-                    let unique = task.flow.unique() & !UNIQUE_RESEND;
+                    let unique = Unique::unmarked(task.flow.unique());
                     let slot = task.flow.request().and_then(|parked| parked.slot);
                     if let (Some(slot), None) = (slot, self.slots.find(unique)) {
                         // Answered without the daemon: the slot goes once the kernel has it.
@@ -208,7 +208,7 @@ impl<M: Memory> Session<M> {
     fn deliver(&mut self, mut task: Task, index: usize, now: u64) -> Option<Work> {
         let parked = task.flow.request_mut()?;
         let mut message = parked.message().to_vec();
-        let unique = parked.unique() & !UNIQUE_RESEND;
+        let unique = Unique::unmarked(parked.unique());
         let slot = parked.slot;
         let started = match self.resolve(&message) {
             Ok(patches) => self.start(&mut message, patches, slot),

@@ -9,7 +9,7 @@ use belay_oplog::{EVERY_FILE, Entry, Facts, NameChange};
 use belay_recorder::control::Flags;
 use belay_recorder::{Dentry, Node};
 use belay_wire::abi::{CopyFileRangeIn, InHeader, LinkIn, RENAME_EXCHANGE, Rename2In};
-use belay_wire::{EntryOut, Opcode, Request};
+use belay_wire::{EntryOut, Opcode, Request, Unique};
 use smallvec::SmallVec;
 
 /// The bit of a file's number that is an inode number.
@@ -52,7 +52,7 @@ impl<M: Memory> Session<M> {
             _ => self.files_of(sent),
         };
         Facts {
-            unique: header.unique & !belay_wire::UNIQUE_RESEND,
+            unique: Unique::unmarked(header.unique),
             opcode: header.opcode,
             uid: header.uid,
             gid: header.gid,

@@ -24,7 +24,7 @@ use belay_memory::Memory;
 use belay_oplog::{Corrupt, Facts, NameChange, Oplog, PAGE_BYTES, Sizes};
 use belay_recorder::{InFlight, MAX_BODY, Slot, SlotState};
 use belay_wire::abi::{InHeader, WriteIn};
-use belay_wire::{CHANGES, Opcode, Request};
+use belay_wire::{CHANGES, Opcode, Request, Unique};
 pub(crate) use facts::Before;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -175,7 +175,7 @@ impl<M: Memory> Session<M> {
         // The slot has no more of it.
         let long = data.is_none() && request.body.len() > MAX_BODY;
         let body = long.then(|| request.body.into());
-        let unique = request.header.unique & !belay_wire::UNIQUE_RESEND;
+        let unique = Unique::unmarked(request.header.unique);
         self.logged.begin(unique, data, body);
     }
 
@@ -187,7 +187,7 @@ impl<M: Memory> Session<M> {
 
     /// Puts a successful request on record. `reply` is what was answered, in the kernel's terms.
     fn append_logged(&mut self, sent: Sent<'_>, reply: &[u8], before: Before) {
-        let unique = sent.header.unique & !belay_wire::UNIQUE_RESEND;
+        let unique = Unique::unmarked(sent.header.unique);
         if !self.logged.is_kept() || !self.is_logged(&sent) {
             return self.logged.drop(unique);
         }

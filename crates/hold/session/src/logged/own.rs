@@ -9,7 +9,7 @@ use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::Node;
 use belay_wire::abi::{InHeader, OutHeader};
-use belay_wire::{Opcode, Request, put_u64};
+use belay_wire::{Opcode, Request, Unique, put_u64};
 
 /// A request of belay's own: opcode, directory, body, what becomes of names.
 type Asked = (Opcode, u64, Vec<u8>, Vec<Change>);
@@ -35,7 +35,7 @@ impl<M: Memory> Session<M> {
         };
         let message = task.flow.message().to_vec();
         let request = Request::parse(&message).ok();
-        let sake = task.flow.unique() & !belay_wire::UNIQUE_RESEND;
+        let sake = Unique::unmarked(task.flow.unique());
         let hidden = |node: Node| {
             let dentry = self
                 .store

@@ -7,7 +7,7 @@
 use crate::decision::Progress;
 use belay_memory::Memory;
 use belay_recorder::{Slot, SlotState, Store};
-use belay_wire::{Opcode, Shape, UNIQUE_RESEND};
+use belay_wire::{Opcode, Shape, Unique};
 use std::collections::HashMap;
 
 /// A request that is not settled yet.
@@ -72,7 +72,7 @@ impl Slots {
     /// The kernel has made this request.
     #[inline]
     pub(crate) fn see(&mut self, unique: u64) {
-        self.newest = self.newest.max(unique & !UNIQUE_RESEND);
+        self.newest = self.newest.max(Unique::unmarked(unique));
     }
 
     /// The latest request of the kernel that any daemon may know of; 0 if none is known.

@@ -1,7 +1,7 @@
 //! Files that the daemon stores one by one (policy `buffer`): which are being stored, by whose request, and what was said
 //! of those that are not.
 
-use belay_wire::{Opcode, OpcodeSet, Request, UNIQUE_RESEND};
+use belay_wire::{Opcode, OpcodeSet, Request, Unique};
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
 
@@ -50,7 +50,7 @@ pub(crate) struct Stores {
 impl Stores {
     /// The daemon gets a request by which it may store a file.
     pub(crate) fn begin(&mut self, unique: u64, file: u64) {
-        let unique = unique & !UNIQUE_RESEND;
+        let unique = Unique::unmarked(unique);
         self.under_way.retain(|(other, _)| *other != unique);
         self.under_way.push((unique, file));
     }
@@ -63,7 +63,7 @@ impl Stores {
     /// Such a request is answered: whether nothing has come on record meanwhile.
     pub(crate) fn end(&mut self, unique: u64) -> bool {
         let before = self.under_way.len();
-        self.under_way.retain(|(other, _)| *other != unique & !UNIQUE_RESEND);
+        self.under_way.retain(|(other, _)| *other != Unique::unmarked(unique));
         self.under_way.len() < before
     }
 

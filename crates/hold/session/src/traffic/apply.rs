@@ -4,7 +4,7 @@ use crate::message::Message;
 use crate::parts::caller::Caller;
 use crate::session::Session;
 use belay_memory::Memory;
-use belay_recorder::{F_UNLCK, Handle, Lock, Node, OpenDescription, handle_flags, node_flags};
+use belay_recorder::{F_UNLCK, Handle, HandleFlags, Lock, Node, NodeFlags, OpenDescription};
 use belay_wire::abi::{
     CreateIn, EntryOut, FlushIn, InHeader, LK_FLOCK, LinkIn, LkIn, OpenIn, OpenOut,
     RENAME_EXCHANGE, ReleaseIn, Rename2In, RenameIn,
@@ -55,7 +55,7 @@ impl<M: Memory> Session<M> {
                         return None;
                     };
                     if opcode == Opcode::TMPFILE {
-                        self.store.handle_flag(handle, handle_flags::LOST, true);
+                        self.store.handle_flag(handle, HandleFlags::LOST, true);
                     }
                 }
             }
@@ -144,7 +144,7 @@ impl<M: Memory> Session<M> {
         let key = self.store.handle_key(handle);
         let open = self.store.open_description(handle);
         let node = open.node;
-        if self.store.node_flags(node) & node_flags::HIDDEN != 0 {
+        if self.store.node_flags(node).intersects(NodeFlags::HIDDEN) {
             // Nobody who removed the name may be known in this generation.
             let opener = Caller { uid: open.uid, gid: open.gid, pid: 0 };
             self.hidden.guess_remover(node, opener);
@@ -182,10 +182,10 @@ impl<M: Memory> Session<M> {
             return None;
         };
         self.store.handle_bind(handle, self.life.ids(), open.fh);
-        if self.store.node_flags(node) & (node_flags::UNLINKED | node_flags::HIDDEN)
-            == node_flags::UNLINKED
+        if self.store.node_flags(node) & (NodeFlags::UNLINKED | NodeFlags::HIDDEN)
+            == NodeFlags::UNLINKED
         {
-            self.store.handle_flag(handle, handle_flags::LOST, true);
+            self.store.handle_flag(handle, HandleFlags::LOST, true);
         }
         open.fh = self.store.handle_key(handle);
         message.patch(at, &open);
@@ -224,7 +224,7 @@ impl<M: Memory> Session<M> {
     /// A LINK's entry names the linked node, also when the daemon gives it a new id.
     fn follow_link(&mut self, target: u64, entry: &EntryOut) {
         let Some(node) = self.store.node_by_key(target) else { return };
-        self.store.node_flag(node, node_flags::UNLINKED | node_flags::LONE, false);
+        self.store.node_flag(node, NodeFlags::UNLINKED | NodeFlags::LONE, false);
         self.learn_of_link(node, entry.nodeid);
         if self.store.node_by_id(self.life.ids(), entry.nodeid).is_none()
             && self.store.bound(node, self.life.ids()).is_none()

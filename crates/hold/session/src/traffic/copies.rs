@@ -3,7 +3,7 @@
 use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::Slot;
-use belay_wire::{Opcode, Request, UNIQUE_RESEND, get_u64};
+use belay_wire::{Opcode, Request, Unique, get_u64};
 
 impl<M: Memory> Session<M> {
     /// Claims a slot into whose copy the shim reads the next request. `None` if all are in use.
@@ -45,7 +45,7 @@ impl<M: Memory> Session<M> {
         );
         if unique != 0 && answered && opcode != Opcode::INIT.0 {
             // The daemon cannot have seen it: a slot is filled before a request is handed on.
-            self.slots.leave(unique & !UNIQUE_RESEND, slot);
+            self.slots.leave(Unique::unmarked(unique), slot);
         } else {
             self.slots.discard(slot, &self.store);
         }

@@ -7,7 +7,7 @@ use crate::work::Work;
 use belay_memory::Memory;
 use belay_recorder::Slot;
 use belay_wire::abi::OutHeader;
-use belay_wire::{Dialect, Opcode, UNIQUE_RESEND, Unique};
+use belay_wire::{Dialect, Opcode, Unique};
 
 impl<M: Memory> Session<M> {
     /// Learns what the first daemon has answered to INIT, which counts for all that follow: the kernel goes by it.
@@ -67,7 +67,7 @@ impl<M: Memory> Session<M> {
         if Unique::new(unique).is_own() {
             return self.questions.get(unique).map(|asked| asked.opcode);
         }
-        self.opcode_in_hand(unique & !UNIQUE_RESEND)
+        self.opcode_in_hand(Unique::unmarked(unique))
     }
 
     /// What is for the daemon, in its dialect.

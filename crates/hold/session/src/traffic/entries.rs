@@ -3,7 +3,7 @@
 use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::control::{Counter, Flags};
-use belay_recorder::{Node, node_flags};
+use belay_recorder::{Node, NodeFlags};
 use belay_wire::abi::Statx;
 use belay_wire::reply::{ino_offset, nlink_offset};
 use belay_wire::{Attr, EntryOut, Opcode, get_u32, get_u64, put_u32, put_u64};
@@ -122,7 +122,7 @@ impl<M: Memory> Session<M> {
                 node
             }
             None => {
-                let numbering = if numbered { node_flags::INO_IS_ID } else { 0 };
+                let numbering = if numbered { NodeFlags::INO_IS_ID } else { NodeFlags::empty() };
                 let Some(node) = self.store.node_new(kind, entry.attr.ino, numbering) else {
                     self.notice.overflow();
                     return None;
@@ -181,7 +181,7 @@ impl<M: Memory> Session<M> {
         if node == Node::ROOT || name == b"." || name == b".." {
             return Some(());
         }
-        self.store.node_flag(node, node_flags::UNLINKED | node_flags::LONE, false);
+        self.store.node_flag(node, NodeFlags::UNLINKED | NodeFlags::LONE, false);
         match self.store.dentry_set(parent, name, node) {
             Ok(None) => Some(()),
             Ok(Some(old)) => {
@@ -203,7 +203,7 @@ impl<M: Memory> Session<M> {
         if self.is_pinned(node) {
             attr.ino = self.store.ino(node);
         }
-        if flags & node_flags::HIDDEN != 0 {
+        if flags.intersects(NodeFlags::HIDDEN) {
             attr.nlink = attr.nlink.saturating_sub(1);
         }
     }
@@ -238,7 +238,7 @@ impl<M: Memory> Session<M> {
     /// Whether [`Self::present`] would change anything.
     fn presents(&self, node: Node) -> bool {
         let flags = self.store.node_flags(node);
-        flags & (node_flags::INO_IS_ID | node_flags::INO_PINNED | node_flags::HIDDEN) != 0
+        flags.intersects(NodeFlags::INO_IS_ID | NodeFlags::INO_PINNED | NodeFlags::HIDDEN)
     }
 
     /// `name` in `parent` is no more.

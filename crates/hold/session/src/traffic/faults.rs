@@ -7,7 +7,7 @@ use belay_memory::Memory;
 use belay_recorder::{InFlight, Node, Slot};
 use belay_wire::abi::{InHeader, LinkIn, OutHeader};
 use belay_wire::rules::{broken_attr_reply, broken_entry, broken_header, broken_listing};
-use belay_wire::{EntryOut, Opcode, Request, Rule, Shape, UNIQUE_RESEND, Unique};
+use belay_wire::{EntryOut, Opcode, Request, Rule, Shape, Unique};
 
 /// Bytes of a request's body that tell what its reply may be like.
 const HEAD: usize = 40;
@@ -76,7 +76,7 @@ impl<M: Memory> Session<M> {
 
     /// What the reply to `unique` is about, for the report.
     pub fn describe_in_hand(&self, unique: u64) -> String {
-        let unique = unique & !UNIQUE_RESEND;
+        let unique = Unique::unmarked(unique);
         if Unique::new(unique).is_own() {
             let asked = self.questions.get(unique);
             return asked.map_or_else(

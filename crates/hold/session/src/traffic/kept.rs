@@ -1,7 +1,7 @@
 //! What a daemon keeps to itself of what it has acknowledged, where nobody has said that it does (policy `journal`, chosen
 //! by belay): what has left it, as far as its calls are seen, is of no concern here.
 //!
-//! A file that is open, and of which something is kept, has [`node_flags::KEPT`]. A FLUSH, FSYNC or RELEASE takes that away
+//! A file that is open, and of which something is kept, has [`NodeFlags::KEPT`]. A FLUSH, FSYNC or RELEASE takes that away
 //! if something left the daemon by it, or by a WRITE since. What is closed and kept all the same, and names, are on a list
 //! (`control/kept.rs`). Whatever may have been stored goes from there: all of it when a FLUSH, FSYNC or RELEASE has stored
 //! something, since nobody knows what else that was. If the daemon dies, what is left is told.
@@ -10,7 +10,7 @@ use crate::message::header_of;
 use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::control::{Flags, Kept, Loss};
-use belay_recorder::{Node, Slot, node_flags};
+use belay_recorder::{Node, NodeFlags, Slot};
 use belay_wire::abi::{RENAME_EXCHANGE, Rename2In, RenameIn, SetattrIn, fattr};
 use belay_wire::{Opcode, OpcodeSet, Request};
 
@@ -66,8 +66,8 @@ impl<M: Memory> Session<M> {
         }
         if CONTENT.has(opcode) {
             if self.store.opens(node) > 0 {
-                self.set(node, node_flags::KEPT, true);
-                self.set(node, node_flags::LEFT, false);
+                self.set(node, NodeFlags::KEPT, true);
+                self.set(node, NodeFlags::LEFT, false);
             } else {
                 self.keep_closed(node, opcode);
             }
@@ -110,7 +110,7 @@ impl<M: Memory> Session<M> {
     /// The daemon answers the WRITE in `slot`, which may be lost with the daemon's connection.
     pub fn note_sent(&mut self, slot: Slot) {
         if let Some(node) = self.store.node_by_key(self.store.slot_node(slot)) {
-            self.set(node, node_flags::SENT, true);
+            self.set(node, NodeFlags::SENT, true);
         }
     }
 
@@ -119,13 +119,13 @@ impl<M: Memory> Session<M> {
     pub fn note_left(&mut self, slot: Slot, opcode: Opcode) {
         let node = self.store.node_by_key(self.store.slot_node(slot));
         if opcode == Opcode::WRITE {
-            if let Some(node) = node.filter(|node| self.has(*node, node_flags::KEPT)) {
-                self.set(node, node_flags::LEFT, true);
+            if let Some(node) = node.filter(|node| self.has(*node, NodeFlags::KEPT)) {
+                self.set(node, NodeFlags::LEFT, true);
             }
         } else if STORES.has(opcode)
             && let Some(node) = node.filter(|node| !self.stays_open(*node, opcode))
         {
-            self.set(node, node_flags::KEPT | node_flags::LEFT | node_flags::SENT, false);
+            self.set(node, NodeFlags::KEPT | NodeFlags::LEFT | NodeFlags::SENT, false);
         }
         if self.keeps() {
             let mut kept = self.control().kept();
@@ -141,12 +141,12 @@ impl<M: Memory> Session<M> {
     pub fn note_nothing_left(&mut self, slot: Slot, opcode: Opcode) {
         let node = self.store.node_by_key(self.store.slot_node(slot));
         let Some(node) = node.filter(|node| !self.stays_open(*node, opcode)) else { return };
-        self.set(node, node_flags::SENT, false);
-        if self.has(node, node_flags::LEFT) {
-            self.set(node, node_flags::KEPT | node_flags::LEFT, false);
+        self.set(node, NodeFlags::SENT, false);
+        if self.has(node, NodeFlags::LEFT) {
+            self.set(node, NodeFlags::KEPT | NodeFlags::LEFT, false);
         }
-        if opcode == Opcode::RELEASE && self.has(node, node_flags::KEPT) {
-            self.set(node, node_flags::KEPT, false);
+        if opcode == Opcode::RELEASE && self.has(node, NodeFlags::KEPT) {
+            self.set(node, NodeFlags::KEPT, false);
             self.keep_closed(node, Opcode::WRITE);
         }
     }
@@ -157,8 +157,8 @@ impl<M: Memory> Session<M> {
     }
 
     fn keep_closed(&self, node: Node, opcode: Opcode) {
-        let gone = node_flags::HIDDEN | node_flags::UNLINKED;
-        if self.store.node_flags(node) & gone == 0 {
+        let gone = NodeFlags::HIDDEN | NodeFlags::UNLINKED;
+        if !self.store.node_flags(node).intersects(gone) {
             let mut kept = self.control().kept();
             kept.add(opcode.0, self.path_of(self.store.key(node)).into_bytes());
             self.control().set_kept(&kept);
@@ -193,12 +193,12 @@ impl<M: Memory> Session<M> {
         path
     }
 
-    fn has(&self, node: Node, flag: u32) -> bool {
-        self.store.node_flags(node) & flag != 0
+    fn has(&self, node: Node, flag: NodeFlags) -> bool {
+        self.store.node_flags(node).intersects(flag)
     }
 
     /// `flags` are one, or are to go.
-    fn set(&mut self, node: Node, flags: u32, to: bool) {
+    fn set(&mut self, node: Node, flags: NodeFlags, to: bool) {
         if self.has(node, flags) != to {
             self.store.begin();
             self.store.node_flag(node, flags, to);
@@ -211,7 +211,7 @@ impl<M: Memory> Session<M> {
         if !self.keeps() {
             return;
         }
-        let mut paths = self.end(node_flags::KEPT);
+        let mut paths = self.end(NodeFlags::KEPT);
         let kept = self.control().kept();
         self.control().set_kept(&Kept::default());
         if !trusted {
@@ -228,7 +228,7 @@ impl<M: Memory> Session<M> {
     /// The daemon has died, and what it had begun is over: what it had sent is lost if a connection was `cut` before all of
     /// it was answered.
     pub fn end_sent(&mut self, cut: bool) {
-        let paths = self.end(node_flags::SENT);
+        let paths = self.end(NodeFlags::SENT);
         if cut {
             self.tell_lost(
                 &paths,
@@ -251,7 +251,7 @@ impl<M: Memory> Session<M> {
     }
 
     /// Takes `flag` from all files that are open. The paths of those that had it.
-    fn end(&mut self, flag: u32) -> Vec<String> {
+    fn end(&mut self, flag: NodeFlags) -> Vec<String> {
         let nodes =
             self.store.live_handles().map(|handle| self.store.open_description(handle).node);
         let nodes: Vec<_> = nodes.filter(|node| self.has(*node, flag)).collect();

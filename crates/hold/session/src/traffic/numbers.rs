@@ -15,7 +15,7 @@ use crate::session::Session;
 use crate::traffic::entries::{kind_of, may_have_links};
 use belay_memory::Memory;
 use belay_recorder::control::Options;
-use belay_recorder::{InFlight, Node, Slot, node_flags};
+use belay_recorder::{InFlight, Node, NodeFlags, Slot};
 use belay_wire::{EntryOut, Ids, build};
 
 /// Numbers that belay gives beside a daemon's own: programs with 32 bits for a number can take them.
@@ -31,7 +31,7 @@ impl<M: Memory> Session<M> {
 
     /// Whether applications see the recorded number of `node`, and not the daemon's.
     pub(crate) fn is_pinned(&self, node: Node) -> bool {
-        self.store.node_flags(node) & (node_flags::INO_IS_ID | node_flags::INO_PINNED) != 0
+        self.store.node_flags(node).intersects(NodeFlags::INO_IS_ID | NodeFlags::INO_PINNED)
     }
 
     /// The daemon has the number `own` in this life, and so many links, for a node that an earlier life knew: applications go on
@@ -39,7 +39,7 @@ impl<M: Memory> Session<M> {
     /// that this life has shown already has the number of that. Part of a change.
     pub(crate) fn pin(&mut self, node: Node, (own, nlink): (u64, u32)) {
         let seen = self.store.ino(node);
-        let is_key = self.store.node_flags(node) & node_flags::INO_IS_ID != 0;
+        let is_key = self.store.node_flags(node).intersects(NodeFlags::INO_IS_ID);
         if is_key || seen == own && !self.is_pinned(node) {
             return;
         }
@@ -65,7 +65,7 @@ impl<M: Memory> Session<M> {
 
     /// Applications see the recorded number of this node, which is `own` for the daemon in this life, for good.
     fn keep_number(&mut self, node: Node, own: u64) {
-        self.store.node_flag(node, node_flags::INO_PINNED, true);
+        self.store.node_flag(node, NodeFlags::INO_PINNED, true);
         self.store.index_by_ino(node);
         let is_shown = |ino: u64| self.store.other_by_ino(Node::ROOT, ino, |_| true).is_some();
         let (seen, live) = (self.store.ino(node), self.store.nodes_live() as usize);

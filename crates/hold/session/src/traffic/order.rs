@@ -9,7 +9,7 @@ use crate::parts::scheduler::Wait;
 use crate::parts::slots::Active;
 use crate::session::Session;
 use belay_memory::Memory;
-use belay_wire::{Opcode, OpcodeSet, Request, UNIQUE_RESEND};
+use belay_wire::{Opcode, OpcodeSet, Request, Unique};
 
 /// What takes or gives back an inode number.
 const NUMBERS: OpcodeSet = OpcodeSet::new(&[
@@ -29,7 +29,7 @@ impl<M: Memory> Session<M> {
     pub(crate) fn awaits_turn(&self, request: &Request<'_>) -> bool {
         self.logged.is_kept()
             && NUMBERS.has(request.opcode())
-            && self.is_numbering(request.header.unique & !UNIQUE_RESEND)
+            && self.is_numbering(Unique::unmarked(request.header.unique))
     }
 
     /// Whether the daemon has such a request other than `own`, or one of belay's own.
@@ -48,7 +48,7 @@ impl<M: Memory> Session<M> {
     /// Whether the request is on record, but the daemon does not have it yet.
     fn is_prepared(&self, unique: u64) -> bool {
         self.tasks.iter().any(|task| {
-            task.flow.unique() & !UNIQUE_RESEND == unique && task.wait != Wait::Reply(unique)
+            Unique::unmarked(task.flow.unique()) == unique && task.wait != Wait::Reply(unique)
         })
     }
 }

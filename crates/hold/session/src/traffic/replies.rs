@@ -12,9 +12,7 @@ use belay_recorder::{MAX_REPLY, Node, Slot, SlotState};
 use belay_wire::abi::{EntryOut, OpenOut, OutHeader, PollIn, ReleaseIn};
 use belay_wire::errno::{EACCES, ENOENT, ENOMEM, EPERM};
 use belay_wire::reply::nlink_offset;
-use belay_wire::{
-    CREATE_OPEN_OFFSET, ENTRY_OFFSET, Opcode, OpcodeSet, Rule, UNIQUE_RESEND, Unique, get_u32,
-};
+use belay_wire::{CREATE_OPEN_OFFSET, ENTRY_OFFSET, Opcode, OpcodeSet, Rule, Unique, get_u32};
 use std::borrow::Cow;
 
 const LISTINGS: OpcodeSet = OpcodeSet::new(&[Opcode::READDIR, Opcode::READDIRPLUS]);
@@ -64,7 +62,7 @@ impl<M: Memory> Session<M> {
         if header.unique == 0 || Unique::new(header.unique).is_own() {
             return self.on_own_business(&header, head, &body());
         }
-        let unique = header.unique & !UNIQUE_RESEND;
+        let unique = Unique::unmarked(header.unique);
         let Some(index) = self.slots.position(unique) else {
             return self.on_unknown(unique);
         };
@@ -137,7 +135,7 @@ impl<M: Memory> Session<M> {
     /// The kernel refused a reply (ENOENT: it had given the request up): what the reply gave it,
     /// it does not have.
     pub fn on_refused(&mut self, unique: u64) {
-        let Some((index, slot)) = self.slots.find(unique & !UNIQUE_RESEND) else { return };
+        let Some((index, slot)) = self.slots.find(Unique::unmarked(unique)) else { return };
         let opcode = self.store.slot_request(slot).map_or(Opcode(0), |r| Opcode(r.opcode));
         let reply = self.store.slot_recorded_reply(slot);
         let mut forget = Vec::new();

@@ -4,10 +4,10 @@ use crate::flows::restore::missing::Missing;
 use crate::session::{KICK, Session};
 use belay_memory::Memory;
 use belay_recorder::control::Counter;
-use belay_recorder::{Handle, InFlight, Node, Slot, SlotState, handle_flags};
+use belay_recorder::{Handle, HandleFlags, InFlight, Node, Slot, SlotState};
 use belay_wire::request::HEADER;
 use belay_wire::{
-    Opcode, OpcodeSet, Request, UNIQUE_RESEND, get_u64, handle_fields, node_fields, put_u64,
+    Opcode, OpcodeSet, Request, Unique, get_u64, handle_fields, node_fields, put_u64,
 };
 
 /// What the shim does with a message that it read from the device.
@@ -288,7 +288,7 @@ impl<M: Memory> Session<M> {
 
     #[cold]
     fn missing_handle(&self, handle: Handle) -> Missing {
-        if self.store.handle_flags(handle) & handle_flags::LOST != 0 {
+        if self.store.handle_flags(handle).intersects(HandleFlags::LOST) {
             Missing::Lost
         } else {
             Missing::Handle(handle)
@@ -327,7 +327,7 @@ impl<M: Memory> Session<M> {
 
     #[inline]
     fn record(&mut self, request: &Request<'_>, slot: Option<Slot>) -> bool {
-        let unique = request.header.unique & !UNIQUE_RESEND;
+        let unique = Unique::unmarked(request.header.unique);
         self.slots.see(unique);
         let Some(slot) = slot.or_else(|| self.slots.take_free()) else { return false };
         self.fill(request, slot, SlotState::Started);
@@ -347,7 +347,7 @@ impl<M: Memory> Session<M> {
         let in_flight = InFlight {
             state,
             opcode: header.opcode,
-            unique: header.unique & !UNIQUE_RESEND,
+            unique: Unique::unmarked(header.unique),
             node: header.nodeid,
             uid: header.uid,
             gid: header.gid,

@@ -10,7 +10,7 @@ use belay_recorder::{Capacity, Control, Layout, Store};
 use belay_session::{Incoming, Outgoing, Session, Work};
 use belay_sys::Mapping;
 use belay_wire::abi::OutHeader;
-use belay_wire::{Attr, EntryOut, Ids, Opcode, OpenOut, ROOT_ID, Request, build};
+use belay_wire::{Attr, EntryOut, Ids, Opcode, OpenOut, ROOT_ID, Request, Unique, build};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
@@ -148,7 +148,7 @@ impl Talk {
 
     /// The kernel sends a request again, after a crash.
     pub fn resend(&mut self, mut message: Vec<u8>) {
-        let unique = belay_wire::get_u64(&message, 8).unwrap() | belay_wire::UNIQUE_RESEND;
+        let unique = Unique::marked(belay_wire::get_u64(&message, 8).unwrap());
         assert!(belay_wire::put_u64(&mut message, 8, unique));
         let incoming = self.session.on_request(&mut message, None, 0);
         assert_eq!(incoming, Incoming::Taken);
@@ -177,7 +177,7 @@ impl Talk {
         let Some(Work::Answer(reply)) = self.session.work(0) else { panic!("no answer") };
         let header = OutHeader::read_from_prefix(&reply).unwrap().0;
         self.session.on_delivered(header.unique);
-        (header.unique & !belay_wire::UNIQUE_RESEND, -header.error)
+        (Unique::unmarked(header.unique), -header.error)
     }
 
     /// The request that the daemon gets next: opcode, names and unique.

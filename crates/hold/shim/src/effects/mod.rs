@@ -27,7 +27,7 @@ use belay_effects::area::{Area, Tally};
 use belay_recorder::Slot;
 use belay_session::Session;
 use belay_sys::Mapping;
-use belay_wire::{Opcode, UNIQUE_RESEND, get_u64};
+use belay_wire::{Opcode, Unique, get_u64};
 use libc::c_int;
 use policy::Policy;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl Shim {
         session: &Session<Arc<Mapping>>,
         message: &[u8],
     ) -> Option<Slot> {
-        let unique = get_u64(message, 8).unwrap_or(0) & !UNIQUE_RESEND;
+        let unique = Unique::unmarked(get_u64(message, 8).unwrap_or(0));
         let slot = session.slot_in_hand(unique);
         if matches!(self.policy, Policy::Watched | Policy::Transaction(_)) {
             self.watch_begin(session, (unique, slot), message);
@@ -105,7 +105,7 @@ impl Shim {
     /// once it has come.
     #[inline]
     pub(crate) fn effects_turn(&self, message: &[u8]) -> Turn {
-        let unique = get_u64(message, 8).unwrap_or(0) & !UNIQUE_RESEND;
+        let unique = Unique::unmarked(get_u64(message, 8).unwrap_or(0));
         let Some(transaction) = self.transaction() else {
             return Turn { unique, number: None };
         };
@@ -157,7 +157,7 @@ impl Shim {
     #[inline]
     pub(crate) fn effects_decided(&self, unique: u64) {
         if let Some(transaction) = self.transaction() {
-            transaction.settle(Some(unique & !UNIQUE_RESEND));
+            transaction.settle(Some(Unique::unmarked(unique)));
         }
     }
 

@@ -24,10 +24,10 @@ use crate::parts::hidden::is_hidden_name;
 use crate::parts::slots::Active;
 use crate::session::Session;
 use belay_memory::Memory;
-use belay_recorder::{Node, node_flags};
+use belay_recorder::{Node, NodeFlags};
 use belay_wire::abi::{OutHeader, Rename2In};
 use belay_wire::errno::ENOENT;
-use belay_wire::{Opcode, Request, build};
+use belay_wire::{Opcode, Request, Unique, build};
 
 impl<M: Memory> Session<M> {
     /// The daemon's answer to a question of this flow.
@@ -82,7 +82,7 @@ impl<M: Memory> Session<M> {
         (self.is_in_use(node)
             && self.store.kind(node) != crate::traffic::entries::DIRECTORY
             // Hidden already: it had a name that the kernel did not know.
-            && self.store.node_flags(node) & node_flags::HIDDEN == 0
+            && !self.store.node_flags(node).intersects(NodeFlags::HIDDEN)
             && source != Some(node)
             && visible.count() == 1)
             .then_some((node, parent))
@@ -145,8 +145,7 @@ impl<M: Memory> Session<M> {
         if !self.record_start(&message, parked.slot) {
             return Some(Step::Blocked);
         }
-        parked.slot =
-            self.slots.find(request.header.unique & !belay_wire::UNIQUE_RESEND).map(|s| s.1);
+        parked.slot = self.slots.find(Unique::unmarked(request.header.unique)).map(|s| s.1);
         // The hidden name is on record before the daemon can know it.
         let hidden = self.intend(node, parent)?;
         let header = &request.header;

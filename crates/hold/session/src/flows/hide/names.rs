@@ -9,7 +9,7 @@ use crate::parts::hidden::{PREFIX, is_hidden_name};
 use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::control::Counter;
-use belay_recorder::{Node, node_flags};
+use belay_recorder::{Node, NodeFlags};
 use belay_wire::build;
 
 impl<M: Memory> Session<M> {
@@ -70,13 +70,13 @@ impl<M: Memory> Session<M> {
         let mut names = self.store.dentries(node).map(|d| self.store.dentry_name(d)).peekable();
         if names.peek().is_none() {
             drop(names);
-            self.store.node_flag(node, node_flags::UNLINKED, true);
+            self.store.node_flag(node, NodeFlags::UNLINKED, true);
             return;
         }
         let all_hidden = names.all(|name| is_hidden_name(&name));
         drop(names);
-        if all_hidden && self.store.node_flags(node) & node_flags::HIDDEN == 0 {
-            self.store.node_flag(node, node_flags::HIDDEN, true);
+        if all_hidden && !self.store.node_flags(node).intersects(NodeFlags::HIDDEN) {
+            self.store.node_flag(node, NodeFlags::HIDDEN, true);
             self.notice.overflow_if(!self.store.hidden_add(node));
             self.hidden.add(node);
             self.begin_lone(node);
@@ -142,10 +142,10 @@ impl<M: Memory> Session<M> {
         let mut forget = Vec::new();
         self.store.begin();
         self.drop_hidden_name(node, &mut forget);
-        if self.store.node_flags(node) & node_flags::HIDDEN != 0 {
-            self.store.node_flag(node, node_flags::HIDDEN, false);
+        if self.store.node_flags(node).intersects(NodeFlags::HIDDEN) {
+            self.store.node_flag(node, NodeFlags::HIDDEN, false);
             let named = self.store.dentries(node).next().is_some();
-            self.store.node_flag(node, node_flags::UNLINKED, !named);
+            self.store.node_flag(node, NodeFlags::UNLINKED, !named);
             self.store.hidden_remove(node);
             self.hidden.remove(node);
         }

@@ -10,10 +10,10 @@ use crate::parts::scheduler::Wait;
 use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::control::{Flags, Loss};
-use belay_recorder::{Dentry, Node, node_flags};
+use belay_recorder::{Dentry, Node, NodeFlags};
 use belay_wire::abi::OutHeader;
 use belay_wire::errno::ENOENT;
-use belay_wire::{Opcode, Request, UNIQUE_RESEND, build};
+use belay_wire::{Opcode, Request, Unique, build};
 
 impl<M: Memory> Session<M> {
     pub(crate) fn hidden_by_link(&mut self, id: u64, node: Node, reply: &[u8]) {
@@ -25,7 +25,7 @@ impl<M: Memory> Session<M> {
             // With other names besides, others may change the count as well.
             self.store.begin();
             let lone = entry.attr.nlink == 2;
-            self.store.node_flag(node, node_flags::LONE, lone);
+            self.store.node_flag(node, NodeFlags::LONE, lone);
             if one_node {
                 self.store.count_for_daemon(node);
             }
@@ -103,7 +103,7 @@ impl<M: Memory> Session<M> {
         if !matches!(opcode, Opcode::RENAME | Opcode::RENAME2) {
             return false;
         }
-        let is_it = |task: &&Task| task.flow.unique() & !UNIQUE_RESEND == unique;
+        let is_it = |task: &&Task| Unique::unmarked(task.flow.unique()) == unique;
         let Some(task) = self.tasks.iter().find(is_it) else { return false };
         let (id, waits) = (task.id, task.wait == Wait::Reply(unique));
         let Some(mut parked) = task.flow.request().cloned() else { return false };
@@ -186,23 +186,23 @@ impl<M: Memory> Session<M> {
     /// How many links it has is not known any more. Part of a change.
     pub(crate) fn end_lone(&mut self, node: Node) {
         self.hidden.end_lone(node);
-        self.store.node_flag(node, node_flags::LONE, false);
+        self.store.node_flag(node, NodeFlags::LONE, false);
     }
 
     /// The daemon says how many links a file has, in answer to the request `unique`. After a rename over the name of one that
     /// belay has linked for that, some say two for ever: that is told, once in a mount.
     pub(crate) fn check_links(&mut self, node: Node, unique: u64, nlink: u32) {
-        const BOTH: u32 = node_flags::HIDDEN | node_flags::LONE;
-        if self.store.node_flags(node) & BOTH != BOTH {
+        let both = NodeFlags::HIDDEN | NodeFlags::LONE;
+        if !self.store.node_flags(node).contains(both) {
             return;
         }
         // What was under way with the rename may tell of before. A successor has nothing of that.
-        if self.hidden.is_before_lone(node, unique & !UNIQUE_RESEND) {
+        if self.hidden.is_before_lone(node, Unique::unmarked(unique)) {
             return;
         }
         let path = self.hidden.end_lone(node);
         self.store.begin();
-        self.store.node_flag(node, node_flags::LONE, false);
+        self.store.node_flag(node, NodeFlags::LONE, false);
         self.store.commit();
         if nlink > 1 && !self.control().has(Flags::MISCOUNTS) {
             self.control().raise(Flags::MISCOUNTS);

@@ -17,8 +17,7 @@ use belay_recorder::control::Counter;
 use belay_recorder::{Handle, InFlight, Node, Slot, StreamPosition};
 use belay_wire::abi::{OutHeader, ReadIn};
 use belay_wire::{
-    Dirents, DirentsPlus, EntryOut, Opcode, Request, UNIQUE_RESEND, build, push_dirent,
-    push_direntplus,
+    Dirents, DirentsPlus, EntryOut, Opcode, Request, Unique, build, push_dirent, push_direntplus,
 };
 use zerocopy::IntoBytes;
 
@@ -247,7 +246,7 @@ impl<M: Memory> Session<M> {
                 break;
             }
         }
-        self.activate(request.header.unique & !UNIQUE_RESEND, parked.slot?);
+        self.activate(Unique::unmarked(request.header.unique), parked.slot?);
         Some(Step::Answer(build::reply(request.header.unique, &body)))
     }
 

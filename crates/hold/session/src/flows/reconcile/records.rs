@@ -12,7 +12,7 @@ use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::{MAX_REPLY, Node};
 use belay_wire::abi::OutHeader;
-use belay_wire::{CHANGES, Request, UNIQUE_RESEND, build, record};
+use belay_wire::{CHANGES, Request, Unique, build, record};
 
 impl<M: Memory> Session<M> {
     /// Whether the daemon's own records tell whether a request has happened.
@@ -25,7 +25,7 @@ impl<M: Memory> Session<M> {
         let Some(root) = self.store.bound(Node::ROOT, self.life.ids()) else {
             return Step::Blocked;
         };
-        let name = record::name_of(request.header.unique & !UNIQUE_RESEND);
+        let name = record::name_of(Unique::unmarked(request.header.unique));
         let ids = self.questions.ids(root);
         let message = build::getxattr(ids, name.as_bytes(), MAX_REPLY as u32);
         Step::ask(message, Question::ProbeRecord)

@@ -9,7 +9,7 @@ use crate::parts::scheduler::Wait;
 use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::control::Counter;
-use belay_recorder::{Lock, handle_flags};
+use belay_recorder::{HandleFlags, Lock};
 use belay_wire::abi::{FileLock, LK_FLOCK, LkIn, OutHeader};
 use belay_wire::errno::ESTALE;
 use belay_wire::request::HEADER;
@@ -66,7 +66,7 @@ impl<M: Memory> Session<M> {
             self.store.commit();
             return Step::Done;
         };
-        if errand.failed || self.store.handle_flags(handle) & handle_flags::LOST != 0 {
+        if errand.failed || self.store.handle_flags(handle).intersects(HandleFlags::LOST) {
             self.lost_lock(lock);
             return Step::Done;
         }

@@ -4,7 +4,7 @@ use crate::session::Session;
 use crate::traffic::entries::kind_of;
 use belay_memory::Memory;
 use belay_recorder::control::Loss;
-use belay_recorder::{Handle, Node, handle_flags};
+use belay_recorder::{Handle, HandleFlags, Node};
 use belay_wire::{EntryOut, Opcode, OpcodeSet, Request};
 
 const REMOVALS: OpcodeSet = OpcodeSet::new(&[Opcode::UNLINK, Opcode::RMDIR]);
@@ -14,7 +14,7 @@ impl<M: Memory> Session<M> {
     pub(crate) fn lose(&mut self, handle: Handle, errno: i32) {
         self.restored.lose(handle);
         self.store.begin();
-        self.store.handle_flag(handle, handle_flags::LOST, true);
+        self.store.handle_flag(handle, HandleFlags::LOST, true);
         self.store.commit();
         let why = std::io::Error::from_raw_os_error(errno);
         self.tell(self.store.open_description(handle).node, |path| {

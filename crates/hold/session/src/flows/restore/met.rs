@@ -21,7 +21,7 @@ use belay_oplog::Record;
 use belay_recorder::Node;
 use belay_wire::abi::{InHeader, OutHeader};
 use belay_wire::errno::ENOENT;
-use belay_wire::{Opcode, OpcodeSet, Request, UNIQUE_RESEND, build};
+use belay_wire::{Opcode, OpcodeSet, Request, Unique, build};
 
 /// What takes names away. What makes one needs no daemon to know that it was not there.
 const REMOVING: OpcodeSet =
@@ -48,7 +48,7 @@ fn entries_of<'a>(request: &Request<'a>) -> impl Iterator<Item = (u64, &'a [u8])
 
 /// For whom a lookup is borrowed: a request, or an errand of belay's own.
 fn borrower(task: &Task) -> u64 {
-    match task.flow.unique() & !UNIQUE_RESEND {
+    match Unique::unmarked(task.flow.unique()) {
         0 => belay_wire::Unique::own(task.id).word(),
         unique => unique,
     }
