@@ -7,7 +7,7 @@ use belay_recorder::layout::{
     DECISION_WORDS, DECISIONS, HANDLE_WORDS, NODE_WORDS, SLOT_WORDS, UNDO_PAIRS,
 };
 use belay_recorder::{Capacity, Layout, MAX_BODY, MAX_NAME, MAX_REPLY};
-use std::fmt::Write;
+use marked::table::{numbers, tabulate, words};
 
 fn grouped(n: usize) -> String {
     let digits = n.to_string();
@@ -53,20 +53,21 @@ fn areas(layout: &Layout) -> Vec<(&'static str, usize)> {
 fn area_table() -> String {
     let layout = Layout::new(Capacity::MOUNT);
     let areas = areas(&layout);
-    let mut out = "| area | starts at | words | size |\n|---|--:|--:|--:|\n".to_owned();
+    let mut rows = Vec::new();
     let ends = areas.iter().skip(1).map(|area| area.1).chain([layout.words]);
     for ((name, start), end) in areas.iter().zip(ends) {
-        let (words, bytes) = (grouped(end - start), size((end - start) * 8));
-        let _ = writeln!(out, "| {name} | {} | {words} | {bytes} |", grouped(*start));
+        let (count, bytes) = (grouped(end - start), size((end - start) * 8));
+        rows.push(vec![(*name).to_owned(), grouped(*start), count, bytes]);
     }
-    let _ = writeln!(out, "| all | | {} | {} |", grouped(layout.words), size(layout.bytes()));
-    out
+    let all = ["all".to_owned(), String::new(), grouped(layout.words), size(layout.bytes())];
+    rows.push(all.to_vec());
+    let columns = [words("area"), numbers("starts at"), numbers("words"), numbers("size")];
+    tabulate(&columns, rows)
 }
 
 fn limit_table() -> String {
     let mount = Layout::new(Capacity::MOUNT);
-    let mut out = "| what | most |\n|---|--:|\n".to_owned();
-    for (what, most) in [
+    let limits = [
         ("nodes known to the kernel, with the root", mount.capacity.nodes - 1),
         ("open handles", mount.capacity.handles - 1),
         ("requests in flight", mount.capacity.slots),
@@ -81,10 +82,9 @@ fn limit_table() -> String {
         ("words set in one change", mount.undo_pairs),
         ("decisions kept", DECISIONS),
         ("bytes of a decision's text", (DECISION_WORDS - 6) * 8),
-    ] {
-        let _ = writeln!(out, "| {what} | {} |", grouped(most));
-    }
-    out
+    ];
+    let rows = limits.map(|(what, most)| vec![what.to_owned(), grouped(most)]);
+    tabulate(&[words("what"), numbers("most")], rows)
 }
 
 #[test]

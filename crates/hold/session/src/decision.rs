@@ -3,8 +3,6 @@
 //! One row applies to every combination of how far the dead generation had come with the request,
 //! what kind of request it is, and what the successor says about it. A test enumerates them all.
 
-use std::fmt::Write as _;
-
 /// How far the dead generation had come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Progress {
@@ -328,31 +326,23 @@ fn applies(row: &Row, progress: Progress, class: Class, finding: Finding) -> boo
         && row.findings.contains(&finding)
 }
 
-/// The table as Markdown, for the documentation.
-pub fn markdown() -> String {
-    let mut out = String::from(
-        "| row | the dead generation | request | the successor says | action | because |\n\
-         | --- | --- | --- | --- | --- | --- |\n",
-    );
-    for row in TABLE {
-        let progress = row.progress.map_or("any".into(), |p| format!("{p:?}"));
-        let classes = if row.classes.len() == CLASSES.len() {
-            "any".into()
-        } else {
-            row.classes.iter().map(|c| format!("{c:?}")).collect::<Vec<_>>().join(", ")
-        };
-        let findings = if row.findings.len() == FINDINGS.len() {
-            "anything".into()
-        } else {
-            row.findings.iter().map(|f| format!("{f:?}")).collect::<Vec<_>>().join(", ")
-        };
-        let _ = writeln!(
-            out,
-            "| {} | {progress} | {classes} | {findings} | {:?} | {} |",
-            row.id, row.action, row.reason
-        );
+/// What the cells of a row say, for the documentation: its number, how far the dead generation came, requests, what the successor says,
+/// the action, and why.
+pub fn cells(row: &Row) -> [String; 6] {
+    fn all<T: std::fmt::Debug>(these: &[T], every: usize, word: &str) -> String {
+        if these.len() == every {
+            return word.to_owned();
+        }
+        these.iter().map(|one| format!("{one:?}")).collect::<Vec<_>>().join(", ")
     }
-    out
+    [
+        row.id.to_string(),
+        row.progress.map_or("any".to_owned(), |progress| format!("{progress:?}")),
+        all(row.classes, CLASSES.len(), "any"),
+        all(row.findings, FINDINGS.len(), "anything"),
+        format!("{:?}", row.action),
+        row.reason.to_owned(),
+    ]
 }
 
 #[cfg(test)]

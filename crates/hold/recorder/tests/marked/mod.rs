@@ -1,5 +1,10 @@
 //! Tables that a page has from the code, each between the marks `<!-- name -->` and `<!-- /name -->`.
 
+// As all pages have them; a test uses a part of it.
+#[allow(dead_code)]
+#[path = "../../../../proof/fixtures/src/table.rs"]
+pub mod table;
+
 use snapbox::{Data, assert_data_eq};
 
 /// Looks whether the page has these tables. The prose around them is as it says itself, so with
