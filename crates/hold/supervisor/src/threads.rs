@@ -125,8 +125,14 @@ impl Bounded {
 
 /// Does `work` in a thread of its own; if none can be had, here.
 pub fn beside(name: &str, work: impl FnOnce() + Send + 'static) {
+    beside_or(name, work, || ());
+}
+
+/// The same for work that waits for what comes after it: `alone` is done before it is done here.
+pub fn beside_or(name: &str, work: impl FnOnce() + Send + 'static, alone: impl FnOnce()) {
     if let Err((error, work)) = start(name, work) {
         tracing::warn!("no thread is to be had: {error}");
+        alone();
         work();
     }
 }

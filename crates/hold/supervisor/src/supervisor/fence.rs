@@ -104,7 +104,8 @@ impl Supervisor {
         let (tidy, time_to_tidy) = channel::<()>();
         let older = before.iter().flat_map(Fencing::alive);
         let processes = rest.iter().chain(older).filter_map(Watched::try_clone).collect();
-        threads::beside("fence", move || {
+        let mut fencing = Fencing::new(processes, told, tidy);
+        let work = move || {
             let mut finishing = None;
             let control = recorder.control();
             let mut killed = if issued {
@@ -126,8 +127,10 @@ impl Supervisor {
             control.raise_fence(generation);
             let _ = time_to_tidy.recv_timeout(TIDY_AFTER);
             finishing.map(Finishing::end);
-        });
-        self.late.begin(Fencing::new(processes, told, tidy));
+        };
+        // Where it is done here no successor could tell that it has time.
+        threads::beside_or("fence", work, || fencing.let_tidy());
+        self.late.begin(fencing);
     }
 
     /// The successor serves: takes down who had to be killed, and lets the rest be cleared up.

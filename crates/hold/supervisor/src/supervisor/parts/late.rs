@@ -28,6 +28,11 @@ impl Fencing {
         self.processes.iter().filter(|process| !process.is_dead())
     }
 
+    /// There is time to clear up.
+    pub fn let_tidy(&mut self) {
+        self.tidy = None;
+    }
+
     /// Waits until it is done; gives who had to be killed.
     pub fn wait(self) -> Vec<u32> {
         self.told.recv().unwrap_or_default()
@@ -93,7 +98,7 @@ impl Late {
     /// The successor serves, so the rest may be cleared up. Gives who had to be killed, if that is known, and was not asked before.
     pub fn clear_up(&mut self) -> Option<Vec<u32>> {
         let fencing = self.fencing.as_mut()?;
-        fencing.tidy = None;
+        fencing.let_tidy();
         fencing.told.try_recv().ok()
     }
 }
