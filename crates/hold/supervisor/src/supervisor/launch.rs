@@ -52,6 +52,7 @@ impl Supervisor {
                 control.counter(Counter::LocksRestored),
             ),
         };
+        self.limit_start();
         self.begin_to_watch_start();
         match self.spawn() {
             Ok(watched) => {

@@ -1,7 +1,8 @@
 //! Daemons that live but do not serve: hangs, runaway memory, starts without end.
 
 use super::Supervisor;
-use crate::clock;
+use super::parts::deadlines::Due;
+use crate::clock::{self, SECOND};
 use crate::companions::pulse;
 use crate::detection::Detection;
 use crate::inflight::Requests;
@@ -16,7 +17,7 @@ use std::time::Duration;
 const THEN: &str = ", then a hang (";
 
 impl Supervisor {
-    /// Looks at all limits; a daemon beyond one of them is killed, and its end handled as a crash.
+    /// Looks at the limits that only repeated looks tell of. A daemon beyond one of them is killed, and its end handled as a crash.
     pub(super) fn check_limits(&mut self) {
         if let Some(why) = self.companions.gave_up().filter(|_| self.life.ended().is_none()) {
             self.give_up(&why);
@@ -25,8 +26,33 @@ impl Supervisor {
         if self.book.stop.is_some() || self.is_being_killed() {
             return;
         }
-        let found = self.late_start().or_else(|| self.too_large()).or_else(|| self.hanging());
-        let Some(detection) = found else { return };
+        if let Some(detection) = self.too_large().or_else(|| self.hanging()) {
+            self.end_beyond_limit(detection);
+        }
+    }
+
+    /// The generation of the book is to be ready in its time. The first start may wait for a password.
+    pub(super) fn limit_start(&mut self) {
+        let limit = self.config.start_timeout_ms.saturating_mul(SECOND / 1000);
+        match self.book.generation {
+            0 => self.deadlines.cancel(Due::Ready),
+            _ => self.deadlines.set(Due::Ready, self.book.life.started_ns.saturating_add(limit)),
+        }
+    }
+
+    /// That time is over.
+    pub(super) fn check_start(&mut self, now: u64) {
+        if self.life.serves() || self.control().instant(Instant::Ready) != 0 {
+            return;
+        }
+        // It may not be killed, or is about to end.
+        self.deadlines.set(Due::Ready, now.saturating_add(SECOND));
+        if self.book.stop.is_none() && !self.is_being_killed() {
+            self.end_beyond_limit(Detection::StartTimeout);
+        }
+    }
+
+    fn end_beyond_limit(&mut self, detection: Detection) {
         if self.kill_daemon() {
             // It hangs because somebody has asked for it: no request is to blame.
             let detection = match (self.daemon.take_cause(), detection) {
@@ -46,15 +72,6 @@ impl Supervisor {
             Detection::Requested { signal } => signal.contains(THEN),
             _ => true,
         })
-    }
-
-    fn late_start(&self) -> Option<Detection> {
-        let limit = Duration::from_millis(self.config.start_timeout_ms);
-        let ready = self.control().instant(Instant::Ready) != 0;
-        // The first start may wait for a password.
-        let waits = self.book.generation > 0 && !self.life.serves() && !ready;
-        let age = Duration::from_nanos(clock::now().saturating_sub(self.book.life.started_ns));
-        (waits && age > limit).then_some(Detection::StartTimeout)
     }
 
     fn too_large(&self) -> Option<Detection> {

@@ -272,6 +272,7 @@ impl Supervisor {
         }
         if takeover {
             self.take_over();
+            self.limit_start();
         } else {
             self.launch();
         }

@@ -49,6 +49,7 @@ impl Supervisor {
             Due::Nudge => self.nudge_in_time(now),
             Due::NudgeLook => self.end_vain_nudge(now),
             Due::Unheld => self.look_for_unheld(now),
+            Due::Ready => self.check_start(now),
             Due::Place => self.look_for_mount(now),
             Due::Stray => self.look_for_stray(now),
             Due::Opened => self.look_at_opened(now),

@@ -33,6 +33,8 @@ pub(crate) enum Due {
     NudgeLook,
     /// A look whether what was started has loaded the shim.
     Unheld,
+    /// A daemon that was started is to be ready.
+    Ready,
     /// A look for the mount in the mount table.
     Place,
     /// A look whether another program has mounted.
@@ -41,7 +43,7 @@ pub(crate) enum Due {
     Opened,
     /// A look at the recorder's memory and the daemon's process. Nothing announces what may be found.
     Look,
-    /// Limits, connections and the mount are looked at, each second.
+    /// Limits that nothing announces, connections and the mount are looked at, each second.
     Tick,
     /// Another try to unmount, for which there was no thread.
     Unmount,
