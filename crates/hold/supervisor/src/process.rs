@@ -192,10 +192,14 @@ pub fn is_kept(pid: u32) -> bool {
 /// The same of a process that was sent SIGKILL a while ago, and waits in the middle of execve(2) for whoever serves what it closes there
 /// (see [`readers`]): it has no other thread left, nor the memory of its program, and never comes to run the next one.
 pub fn is_over_in_exec(pid: u32) -> bool {
-    let waits = stat(pid).is_err() && OURS.waits_for(pid);
+    waits_in_exec(pid) && is_killed(pid)
+}
+
+/// Whether a process that this user may look at waits in the middle of execve(2), with no other thread left.
+pub fn waits_in_exec(pid: u32) -> bool {
     let is_alone =
         || fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() == 1);
-    waits && is_killed(pid) && is_alone()
+    stat(pid).is_err() && OURS.waits_for(pid) && is_alone()
 }
 
 /// How a process ends that is over, as far as the kernel tells it before.

@@ -10,7 +10,7 @@ use crate::fusermount;
 use crate::handover::Note;
 use crate::instances;
 use crate::mounts;
-use crate::process::{Watched, reap};
+use crate::process::{Watched, reap, waits_in_exec};
 use crate::protocol::Answer;
 use crate::report::Outcome;
 use crate::status::State;
@@ -49,8 +49,14 @@ impl Supervisor {
             now: clock::now(),
             process: self.process().is_some(),
             may_stop: self.may_stop(),
+            execs: self.book.stop.is_some() && self.waits_in_exec(),
             finds_out: self.book.tries.last > 0 && mounts::is_disconnected(self.device()),
         }
+    }
+
+    /// Whether the daemon was seen to wait in an exec.
+    fn waits_in_exec(&self) -> bool {
+        self.process().is_some_and(|process| waits_in_exec(process.pid))
     }
 
     /// Whether the daemon has its unmount, and data that was acknowledged and is nowhere else: it is to write that now, which

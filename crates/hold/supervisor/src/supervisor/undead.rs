@@ -13,7 +13,7 @@ use crate::clock::SECOND;
 use crate::degraded::Kind;
 use crate::process::{
     Watched, descendants, fact, is_frozen, is_kept, is_killed, is_over, is_over_in_exec,
-    is_uninterruptible,
+    is_uninterruptible, waits_in_exec,
 };
 use crate::protocol::Answer;
 use crate::text;
@@ -51,6 +51,10 @@ impl Supervisor {
         }
         if killed >= DEATH {
             self.end_tracer(pid);
+        }
+        if self.book.stop.is_some_and(|stop| !stop.at_once) && waits_in_exec(pid) {
+            self.pursue_stop();
+            return;
         }
         let is_unheard = !is_dead && is_killed(pid);
         let unheard = self.looks.process.unheard_for(pid, is_unheard, now);

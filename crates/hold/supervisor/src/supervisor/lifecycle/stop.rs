@@ -22,6 +22,8 @@ pub(in crate::supervisor) struct StopInput {
     pub may_stop: bool,
     /// The daemon finds out by itself, when it is done.
     pub finds_out: bool,
+    /// The daemon waits in an exec: it hears of nothing, and has lost what it could have written.
+    pub execs: bool,
 }
 
 /// A wish to stop that has just come. `told`: the daemon knows of it.
@@ -115,7 +117,7 @@ impl Lifecycle {
 
     pub(super) fn pursue_stop(&mut self, book: &mut Book, input: StopInput) -> Vec<Command> {
         let Some(stop) = book.stop else { return Vec::new() };
-        if stop.at_once {
+        if stop.at_once || input.execs {
             return force(book, stop, input.now);
         }
         if input.now >= stop.until_ns {

@@ -21,7 +21,8 @@ const ASKED: Stop = Stop {
     repeated: false,
     killed_ns: None,
 };
-const INPUT: StopInput = StopInput { now: NOW, process: true, may_stop: true, finds_out: false };
+const INPUT: StopInput =
+    StopInput { now: NOW, process: true, may_stop: true, finds_out: false, execs: false };
 
 fn life(phase: Phase) -> Lifecycle {
     Lifecycle { phase, limits: LIMITS }
@@ -289,6 +290,16 @@ fn the_daemon_is_told_once_and_when_it_may_end() {
         check(phase, stopping(ASKED), pursue(input), phase, &[]);
     }
     check(phase, Book::default(), pursue(INPUT), phase, &[]);
+}
+
+#[test]
+fn a_daemon_in_an_exec_is_not_waited_for() {
+    let phase = Phase::Serving;
+    let input = StopInput { execs: true, ..INPUT };
+    let killed = NOW + 10 * SECOND;
+    let forced = [Command::Set(Due::StopStep, killed), Command::Force];
+    check(phase, stopping(ASKED), Event::StopPursued(input), phase, &forced);
+    check(phase, Book::default(), Event::StopPursued(input), phase, &[]);
 }
 
 #[test]
