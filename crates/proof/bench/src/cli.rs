@@ -7,6 +7,7 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
 use crate::begun::{Begun, Common};
+use crate::carry::{self, CarryArgs};
 use crate::fixtures::Fixtures;
 use crate::model::{BlackoutFixture, BlackoutRun, CostRun, Failure, MemoryRun};
 use crate::ops::Op;
@@ -31,6 +32,8 @@ enum Command {
     Cost(CostArgs),
     /// What belay itself adds to a request, without kernel and daemon: nanoseconds and instructions
     Path(PathArgs),
+    /// What it costs to bring a message through a relay: copied, and by splice(2)
+    Carry(CarryArgs),
     /// Do nothing but some operations (started by `path`)
     #[command(hide = true)]
     Counted(CountedArgs),
@@ -140,6 +143,7 @@ pub fn run() -> Result<bool> {
     match Cli::parse().command {
         Command::Cost(args) => run_cost(args),
         Command::Path(args) => path::run(&args),
+        Command::Carry(args) => carry::run(&args),
         Command::Counted(args) => path::run_counted(&args),
         Command::Memory(args) => run_memory(&args),
         Command::Blackout(args) => run_blackout(&args),

@@ -2,6 +2,7 @@
 //!
 //! - `cost`: time of each operation, held against bare, in pairs ([`cost`]).
 //! - `path`: what belay itself adds to a request, without a kernel ([`path`]).
+//! - `carry`: what it costs to bring a message through a relay, copied and spliced ([`carry`]).
 //! - `memory`: memory per cached node and fixed ([`memory`]).
 //! - `blackout`: the pause that an application sees when the daemon is killed ([`blackout`]).
 //! - `refuse`: time of whole programs, as in the paper's Tables 6 and 7 ([`refuse`]).
@@ -15,6 +16,7 @@
 
 mod begun;
 mod blackout;
+mod carry;
 mod cli;
 mod clients;
 mod cost;

@@ -9,6 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::carry::model::CarryRun;
 use crate::model::{BlackoutRun, CostRun, Machine, MemoryRun, Placement};
 use crate::path::model::PathRun;
 use crate::recovery::model::RecoveryRun;
@@ -45,6 +46,8 @@ pub enum Results {
     Cost(CostRun),
     /// `belay-bench path`.
     Path(PathRun),
+    /// Results of `carry`.
+    Carry(CarryRun),
     /// `belay-bench memory`.
     Memory(MemoryRun),
     /// `belay-bench blackout`.

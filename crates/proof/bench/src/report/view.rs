@@ -9,6 +9,7 @@ use super::cost_view::{CostView, cost_view, noise_of};
 use super::{Named, goals, plot};
 use crate::begun::describe;
 use crate::blackout::PROBED;
+use crate::carry::model::CarryRun;
 use crate::machine;
 use crate::model::{BlackoutFixture, BlackoutRun, Failure, Load, Machine, MemoryFixture};
 use crate::path::model::PathRun;
@@ -27,6 +28,7 @@ pub struct View {
     warnings: Vec<String>,
     cost: Vec<CostView>,
     path: Vec<PathView>,
+    carry: Vec<CarryView>,
     memory: Vec<MemoryView>,
     blackout: Vec<BlackoutView>,
     sections: Vec<SectionView>,
@@ -81,6 +83,23 @@ struct PathCaseView {
     ns: String,
     interval: String,
     range: String,
+}
+
+#[derive(Debug, Serialize)]
+struct CarryView {
+    file: String,
+    cases: Vec<CarryCaseView>,
+}
+
+#[derive(Debug, Serialize)]
+struct CarryCaseView {
+    message: &'static str,
+    kib: usize,
+    copied: String,
+    spliced: String,
+    ratio: String,
+    interval: String,
+    pieces: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -184,6 +203,7 @@ impl View {
             warnings: Vec::new(),
             cost: Vec::new(),
             path: Vec::new(),
+            carry: Vec::new(),
             memory: Vec::new(),
             blackout: Vec::new(),
             sections: Vec::new(),
@@ -227,6 +247,7 @@ impl View {
                 }
                 self.cost.push(cost_view(name, run, cost, noise));
             }
+            Results::Carry(carry) => self.carry.push(carry_view(name, carry)),
             Results::Path(path) => {
                 self.fail(name, &path.failures);
                 self.path.push(path_view(name, path));
@@ -305,6 +326,19 @@ fn path_view(file: &str, run: &PathRun) -> PathView {
         range: format!("{:.0}–{:.0}", case.ns.min, case.ns.max),
     });
     PathView { file: file.to_owned(), cases: cases.collect() }
+}
+
+fn carry_view(file: &str, run: &CarryRun) -> CarryView {
+    let cases = run.cases.iter().map(|case| CarryCaseView {
+        message: case.direction.name(),
+        kib: case.bytes >> 10,
+        copied: format!("{:.2}", case.copied_us.median),
+        spliced: format!("{:.2}", case.spliced_us.median),
+        ratio: format!("{:.2}", case.ratio.median),
+        interval: format!("{:.2}–{:.2}", case.ratio.ci_low, case.ratio.ci_high),
+        pieces: case.pieces,
+    });
+    CarryView { file: file.to_owned(), cases: cases.collect() }
 }
 
 fn memory_fixture_view(fixture: &MemoryFixture) -> MemoryFixtureView {
