@@ -17,6 +17,7 @@ use belay_fixtures::{Fixture, FixtureOptions, Kind, Signal, parse_signal, signal
 use belay_stack::memory::{self, Memory};
 use belay_stack::{Place, report};
 use belay_workloads::{Name, Scale, Workload};
+use clap::ValueEnum;
 use events::Events;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -76,9 +77,9 @@ pub struct LorisArgs {
     /// Where to write loris.json and loris.md
     #[arg(long, default_value = "target/study", value_name = "DIR")]
     out: PathBuf,
-    /// Where to make the fixture [default: /dev/shm]
-    #[arg(long)]
-    workdir: Option<PathBuf>,
+    /// Where to make the fixture: on a real disk, as kills fall into its flushes then
+    #[arg(long, default_value = "/var/tmp")]
+    workdir: PathBuf,
     /// Further argument for `belay volume mount` (repeatable)
     #[arg(long = "belay-arg", allow_hyphen_values = true)]
     belay_args: Vec<String>,
@@ -93,7 +94,7 @@ pub fn run(args: &LorisArgs) -> Result<bool> {
     let seed = args.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
     println!("loris: seed {seed}");
     let workload = Workload::new(Name::Openssh, args.scale, seed, args.jobs)?;
-    let oracle = Oracle::new(&workload, args.workdir.clone(), &interrupted);
+    let oracle = Oracle::new(&workload, Some(args.workdir.clone()), &interrupted);
     let oracle = oracle.context("the undisturbed build")?;
     let test = Test { args, seed, interrupted: &interrupted };
     let results = test.under_fire(&workload, &oracle)?;
@@ -130,7 +131,7 @@ struct Shot {
 impl Test<'_> {
     fn options(&self, workload: &Workload) -> FixtureOptions {
         FixtureOptions {
-            workdir: self.args.workdir.clone(),
+            workdir: Some(self.args.workdir.clone()),
             image_mib: workload.image_mib(),
             stores: self.args.stores,
             ..FixtureOptions::default()
@@ -183,6 +184,7 @@ impl Test<'_> {
         let right = |run: &&Run| run.wrong.is_empty() && !run.cut_short;
         Ok(Results {
             version: 1,
+            command: self.command(),
             seed: self.seed,
             work: workload.describe(),
             every_ms: u64::try_from(self.args.every.as_millis()).unwrap_or(u64::MAX),
@@ -198,6 +200,24 @@ impl Test<'_> {
             blackout: status.as_ref().map(Blackout::of).unwrap_or_default(),
             kills,
         })
+    }
+
+    fn command(&self) -> String {
+        let LorisArgs { kills, every, targets, aimed, signals, stores, scale, jobs, .. } =
+            self.args;
+        let value = |target: &Target| {
+            target.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+        };
+        let targets: Vec<String> = targets.iter().map(value).collect();
+        let signals: Vec<&str> = signals.iter().map(|signal| signal_name(*signal)).collect();
+        format!(
+            "belay-chaos study loris --kills {kills} --every {}ms --targets {} --aimed {aimed} --signals {} --stores {stores} \
+             --scale {scale} --jobs {jobs} --seed {}",
+            every.as_millis(),
+            targets.join(","),
+            signals.join(","),
+            self.seed
+        )
     }
 
     /// Kills until it is enough; gives what the processes have said of that.

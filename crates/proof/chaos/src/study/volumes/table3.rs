@@ -181,7 +181,7 @@ impl Study<'_> {
         {
             let seed = self.seed.wrapping_add(cell.sessions.len() as u64);
             let session = self.session(wanted - cell.injected(), seed)?;
-            println!("  {} of {}: {session}", self.workload.name(), cell.sessions.len() + 1);
+            println!("  {}, volume {}: {session}", self.workload.name(), cell.sessions.len() + 1);
             cell.sessions.push(session);
         }
         Ok(cell)

@@ -73,6 +73,8 @@ impl Kill {
 pub struct Results {
     /// Of this format.
     pub version: u32,
+    /// The command that repeats it; the instants are others each time.
+    pub command: String,
     pub seed: u64,
     pub work: String,
     pub every_ms: u64,
@@ -133,13 +135,7 @@ impl Results {
             text += &format!("\nWRONG: {line}");
         }
         if !self.wrong.is_empty() {
-            text += &format!(
-                "\nreplay: belay-chaos study loris --seed {} --every {}ms --kills {} --stores {}",
-                self.seed,
-                self.every_ms,
-                self.kills.len().max(1),
-                self.stores
-            );
+            text += &format!("\nreplay: {}", self.command);
         }
         text
     }
@@ -155,14 +151,11 @@ impl Results {
              average, or when a checkpoint has begun. Checkpoints are taken every five seconds. After each build, the tree that it has left is \
              compared with that of an undisturbed build in a plain directory, and the programs are run. Beside it one application \
              makes, looks at and removes a small file, and another one writes and syncs. The volume has {} stores, and is checked \
-             at the end.\n\n    belay-chaos study loris --kills {} --every {}ms --stores {} --seed {}\n\n\
+             at the end.\n\n    {}\n\n\
              {}; {} builds, {} checkpoints in {:.0} s. {verdict}\n\n",
             self.every_ms,
             self.stores,
-            self.kills.len(),
-            self.every_ms,
-            self.stores,
-            self.seed,
+            self.command,
             self.work,
             self.builds,
             self.checkpoints,
@@ -270,6 +263,7 @@ mod tests {
         let module = Kill { target: Target::Namespace, ..Kill::default() };
         let mut results = Results {
             version: 1,
+            command: "belay-chaos study loris --seed 1".into(),
             seed: 1,
             work: "a program".into(),
             every_ms: 100,
