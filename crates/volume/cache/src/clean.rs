@@ -13,7 +13,7 @@
 //!
 //! What was used least lately goes first.
 
-use crate::index::{Changed, MOST_PUNCHED};
+use crate::index::Changed;
 use belay_object::{Attributes, ObjectId, Operation, PAGE, Transaction};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -173,7 +173,7 @@ impl Clean {
                     self.drop_run(object, page, (data.len() / PAGE) as u64);
                 }
                 Operation::Punch { page, count, .. } => {
-                    self.drop_run(object, page, count.min(MOST_PUNCHED));
+                    self.drop_run(object, page, count);
                 }
                 Operation::SetAttributes { .. } => {}
             }

@@ -8,7 +8,7 @@ use crate::log::Slot;
 use crate::record::Record;
 use crate::shared::Shared;
 use belay_memory::Memory;
-use belay_object::{Class, Credit, ObjectId, Operation, PAGE, Undecodable};
+use belay_object::{Class, Credit, ObjectId, Operation, PAGE, Transaction, Undecodable};
 use std::collections::BTreeMap;
 
 /// Something, and of which transaction it is.
@@ -43,7 +43,7 @@ impl Changed {
 
     /// Whether the stores have anything to say of a page.
     pub fn is_below(&self, page: u64) -> bool {
-        let cut = self.cut().is_some_and(|cut| page * PAGE as u64 >= cut);
+        let cut = self.cut().is_some_and(|cut| page >= cut.div_ceil(PAGE as u64));
         self.gone.is_none() && self.made.is_none() && !cut
     }
 
@@ -78,6 +78,8 @@ pub struct Index {
     objects: BTreeMap<ObjectId, Changed>,
     /// How much room all of them can take at most.
     owed: Credit,
+    /// Pages that all of them make zeros of.
+    punched: u64,
     /// By transaction: which frames it takes.
     frames: BTreeMap<u64, Used>,
 }
@@ -91,6 +93,8 @@ pub struct Used {
     pub pages: Vec<Version>,
     /// How much room it can take at most.
     pub cost: Credit,
+    /// Pages that it makes zeros of.
+    punched: u64,
 }
 
 impl Index {
@@ -118,6 +122,11 @@ impl Index {
     /// How much room the transactions in here can take at most.
     pub fn owed(&self) -> Credit {
         self.owed
+    }
+
+    /// Whether a transaction that punches so many pages can be taken in besides what is in here.
+    pub(crate) fn has_room_for(&self, punched: u64) -> bool {
+        self.punched.saturating_add(punched) <= MOST_PUNCHED
     }
 
     /// All objects to which something has happened.
@@ -174,13 +183,18 @@ impl Index {
                 continue;
             }
             let (record, own) = read?;
+            let punched = punched_by(&record.transaction);
+            if !self.has_room_for(punched) {
+                return Err(Undecodable::new("more pages are punched than there can be at once"));
+            }
             let mut pages = Vec::new();
             for operation in record.transaction.operations() {
                 self.apply(self.next, &operation?, &mut pages)?;
             }
             each(self.next, &record);
             self.owed = self.owed.and(record.cost);
-            self.frames.insert(self.next, Used { own, pages, cost: record.cost });
+            self.punched += punched;
+            self.frames.insert(self.next, Used { own, pages, cost: record.cost, punched });
             self.next += 1;
         }
         Ok(())
@@ -194,6 +208,7 @@ impl Index {
         self.durable = durable;
         self.frames = self.frames.split_off(&durable);
         self.owed = self.frames.values().fold(Credit::default(), |all, one| all.and(one.cost));
+        self.punched = self.frames.values().map(|one| one.punched).sum();
         self.objects.retain(|object, changed| {
             each(*object, changed);
             changed.forget(durable);
@@ -230,13 +245,13 @@ impl Index {
                 changed.cuts.retain(|(cut, _)| *cut < size);
                 changed.cuts.push((size, number));
                 changed.size = Some((size, number));
-                changed.pages.retain(|page, _| page * (PAGE as u64) < size);
+                changed.pages.retain(|page, _| *page < size.div_ceil(PAGE as u64));
             }
             Operation::SetAttributes { attributes, .. } => {
                 changed.attributes = Some((attributes.to_vec(), number));
             }
             Operation::Punch { page, count, .. } => {
-                for page in page..page.saturating_add(count.min(MOST_PUNCHED)) {
+                for page in page..page.saturating_add(count) {
                     changed.pages.insert(page, (None, number));
                 }
             }
@@ -248,5 +263,14 @@ impl Index {
     }
 }
 
-/// Pages that are punched at once. More are cut off, or are several operations.
+/// Pages that are punched between two checkpoints. More are cut off.
 pub const MOST_PUNCHED: u64 = 65_536;
+
+/// Pages that a transaction makes zeros of.
+pub(crate) fn punched_by(transaction: &Transaction) -> u64 {
+    let punched = transaction.operations().map(|operation| match operation {
+        Ok(Operation::Punch { count, .. }) => count,
+        _ => 0,
+    });
+    punched.fold(0, u64::saturating_add)
+}

@@ -9,10 +9,10 @@ use crate::cleaner::Cleaner;
 use crate::error::Error;
 use crate::frames::Version;
 use crate::index::Index;
-use crate::log::Slot;
+use crate::log::{MOST, Slot};
 use belay_memory::Memory;
 use belay_object::{Class, Lower, ObjectId, Operation, PAGE, Transaction};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl<M: Memory> Cleaner<M> {
     /// Makes durable what was published of these objects, and all that was done to names before. False if the intent log has no room: then
@@ -36,8 +36,9 @@ impl<M: Memory> Cleaner<M> {
             append(&mut bytes, &Part { number, is_data: false, bytes: transaction.bytes() });
         }
         let mut data = Transaction::new();
-        for object in objects {
-            self.add_data(&mut data, &index, *object)?;
+        // Many may wait for one file.
+        for object in objects.iter().copied().collect::<BTreeSet<_>>() {
+            self.add_data(&mut data, &index, object)?;
         }
         if !data.is_empty() {
             // It is of the last of these, so that a checkpoint which has that has it.
@@ -180,7 +181,10 @@ pub fn replay<B: Lower>(below: &mut B) -> Result<u64, Error<B::Error>> {
             if part.is_done(upto, next) {
                 continue;
             }
-            next = next.max(part.number.saturating_add(1));
+            if part.number >= MOST {
+                return Err(Error::Damaged("an intent has a number that there is not"));
+            }
+            next = next.max(part.number + 1);
             let transaction = Transaction::decode(part.bytes.to_vec());
             let transaction = transaction.map_err(|why| Error::Damaged(why.why()))?;
             for operation in transaction.operations().flatten() {

@@ -23,6 +23,9 @@ pub enum Slot {
     Other,
 }
 
+/// No number comes near this: what says so is wrong.
+pub(crate) const MOST: u64 = 1 << 62;
+
 const NONE: u64 = 0xffff_ffff;
 const ROUND: u32 = 32;
 
@@ -72,9 +75,6 @@ impl<M: Memory> Shared<M> {
     pub(crate) fn set_logged(&self, number: u64) {
         self.memory.store(LOGGED, number);
     }
-
-    /// No number comes near this: what says so is wrong.
-    const MOST: u64 = 1 << 62;
 
     fn free_slot(&self, number: u64) {
         let (at, round) = self.slot_of(number);
@@ -128,12 +128,12 @@ impl<M: Memory> Shared<M> {
 
     /// How many transactions are in a checkpoint of the stores.
     pub fn durable(&self) -> u64 {
-        self.memory.load(DURABLE).min(Self::MOST)
+        self.memory.load(DURABLE).min(MOST)
     }
 
     /// The last checkpoint of the stores that is noted.
     pub fn durable_epoch(&self) -> u64 {
-        self.memory.load(DURABLE_EPOCH).min(Self::MOST)
+        self.memory.load(DURABLE_EPOCH).min(MOST)
     }
 
     /// Up to which transaction the checkpoint reaches that is being taken; `None` if none is.

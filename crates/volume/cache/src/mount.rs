@@ -49,7 +49,7 @@ impl<M: Memory> Shared<M> {
     /// A number for the next life of a publisher, which no other has.
     pub fn next_generation(&self) -> u32 {
         // What belongs to generation 0 is nobody's.
-        self.memory.add(GENERATIONS, 1) as u32 + 1
+        (self.memory.add(GENERATIONS, 1) as u32).wrapping_add(1).max(1)
     }
 
     /// Whether files without a name were removed that an earlier mount had left.

@@ -6,7 +6,7 @@ use crate::clean::Clean;
 use crate::credit::Known;
 use crate::error::Error;
 use crate::frames::Version;
-use crate::index::Index;
+use crate::index::{Index, punched_by};
 use crate::log::Slot;
 use crate::recent::Recent;
 use crate::record::{Record, frames_of};
@@ -214,8 +214,12 @@ impl<M: Memory> Publisher<M> {
             own.push(self.take(draft)?);
         }
         let first = own.first().copied().ok_or(Error::Full)?;
+        let punched = punched_by(&record.transaction);
         loop {
             self.refresh()?;
+            if !self.index.has_room_for(punched) {
+                return Err(if self.pending() > 0 { Error::Full } else { Error::NoSpace });
+            }
             let number = self.index.next();
             let cost = self.index.cost_of(&record.transaction, &draft.known);
             record.cost = cost.map_err(|why| damaged(&why))?;

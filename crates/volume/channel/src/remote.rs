@@ -36,6 +36,8 @@ pub struct RemoteStore {
     writes: bool,
 }
 
+/// Bytes that all intents have at most, each with something besides: no store has that much room for them.
+const MOST_INTENTS: usize = 64 << 20;
 /// Room for what is beside the bytes of a message.
 const BESIDE: usize = 64;
 
@@ -169,10 +171,17 @@ impl Lower for RemoteStore {
     fn intents(&mut self) -> Result<Vec<Vec<u8>>, Error> {
         let count = self.number(&StoreAsk::Intents)?;
         let count = u32::try_from(count).map_err(|_| Error::Nonsense)?;
-        let one = |number| match self.ask(&StoreAsk::Intent(number))? {
+        let mut one = |number| match self.ask(&StoreAsk::Intent(number))? {
             StoreAnswer::Bytes(bytes) => Ok(bytes),
             other => Err(refused(other)),
         };
-        (0..count).map(one).collect()
+        let mut all: Vec<Vec<u8>> = Vec::new();
+        let mut left = MOST_INTENTS;
+        for number in 0..count {
+            let bytes = one(number)?;
+            left = left.checked_sub(bytes.len() + BESIDE).ok_or(Error::Nonsense)?;
+            all.push(bytes);
+        }
+        Ok(all)
     }
 }

@@ -234,7 +234,8 @@ pub fn insert<M: Memory, B: Lower>(
         }
         way.entries.insert(at, Entry { key, object, kind, name: name.to_vec() });
         put(view, directory, way)?;
-        view.change(directory)?.entries += 1;
+        let metadata = view.change(directory)?;
+        metadata.entries = metadata.entries.saturating_add(1);
         return Ok(());
     }
     Err(Errno::NOSPC.into())
@@ -290,7 +291,8 @@ fn add_page<M: Memory, B: Lower>(
     directory: ObjectId,
 ) -> Result<u64, B::Error> {
     let size = view.size(directory)?;
-    view.set_size(directory, size + PAGE as u64)?;
+    let longer = size.checked_add(PAGE as u64).filter(|_| size.is_multiple_of(PAGE as u64));
+    view.set_size(directory, longer.ok_or(Error::Damaged(WRONG))?)?;
     Ok(size / PAGE as u64)
 }
 

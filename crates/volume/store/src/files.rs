@@ -96,6 +96,7 @@ impl<D: Disk> Store<D> {
     /// # Errors
     /// [`Error::NoFile`]; [`Error::Corrupt`] if one of the blocks is not what was written; those of the disk.
     pub fn read(&mut self, file: FileId, first: u64, out: &mut [u8]) -> Result<()> {
+        check_range(first, out)?;
         let (at, inode) = self.inode(file)?;
         let tree = tree_of(at, &inode);
         out.fill(0);
@@ -137,6 +138,7 @@ impl<D: Disk> Store<D> {
     /// # Errors
     /// [`Error::NoFile`]; [`Error::NoSpace`], where the blocks before the one without room are written; those of the disk.
     pub fn write(&mut self, file: FileId, first: u64, data: &[u8]) -> Result<()> {
+        check_range(first, data)?;
         self.whole(|this| {
             let (at, inode) = this.inode(file)?;
             let mut tree = tree_of(at, &inode);
@@ -146,7 +148,7 @@ impl<D: Disk> Store<D> {
                 _ => this.write_singles(file, &mut tree, first, data, &mut count),
             };
             let inode = this.inode_mut(at)?;
-            inode.blocks = (inode.blocks.get() + count).into();
+            inode.blocks = inode.blocks.get().saturating_add(count).into();
             // Where there was no room for the first block, there is no tree.
             inode.depth = if inode.tree.is_null() { 0 } else { tree.depth }.into();
             done
@@ -348,6 +350,13 @@ pub(crate) fn tree_of(at: At, inode: &Inode) -> Tree {
     };
     let slot = at.offset + std::mem::offset_of!(Inode, tree);
     Tree { key: at.key, slot, depth: inode.depth.get(), leaves }
+}
+
+/// Says whether there can be so many bytes from a block on.
+fn check_range(first: u64, bytes: &[u8]) -> Result<()> {
+    let end = first.checked_add((bytes.len() / BLOCK) as u64);
+    // Beyond what a file can have there are zeros, and nothing is written.
+    end.filter(|end| *end < u64::MAX).map(|_| ()).ok_or(Error::TooLarge)
 }
 
 /// Says whether a file can have these attributes, before anything is changed.

@@ -176,7 +176,7 @@ impl Geometry {
     pub fn is_reserved(&self, block: u64) -> bool {
         let within = block % self.parameters.group_blocks;
         let fixed = (FIXED..FIXED + self.fixed_length()).contains(&within);
-        fixed || block < HEAD || block + TAIL >= self.blocks || block >= self.grouped
+        fixed || block < HEAD || block >= self.blocks - TAIL || block >= self.grouped
     }
 
     /// How many blocks of a group are for files.

@@ -161,10 +161,9 @@ impl Nodes {
         self.clock += 1;
         if let Some(node) = self.nodes.get_mut(&key) {
             node.used = self.clock;
-            // Two pointers to one block, in a store that somebody else has written.
             return match node.kind == kind && node.parent == (parent, slot) {
                 true => Ok(Some(key)),
-                false => Err(Error::Damaged { what: kind.name(), why: "two blocks point to it" }),
+                false => Err(Error::Damaged { what: kind.name(), why: TWO }),
             };
         }
         if !pointer.is_twinned() {
@@ -249,6 +248,9 @@ impl Nodes {
         }
     }
 }
+
+/// In a store that somebody else has written.
+const TWO: &str = "two blocks point to it";
 
 /// What is looked for must be in memory.
 const LOST: Error = Error::Damaged { what: "a block of metadata", why: "it is not in memory" };

@@ -5,9 +5,15 @@
 
 use crate::blocks;
 use crate::error::{Error, Result};
+use crate::file_id::FileId;
 use crate::geometry::{DataMode, Geometry, Parameters};
 use crate::layout::{self, Kind, MAGIC, MEMBERS, Made, Root, VERSION};
 use belay_disk::{BLOCK, Block, Disk, ZEROS};
+
+/// Blocks that a log has at most.
+const MOST_LOG: u64 = 4096;
+/// No checkpoint has a number that is near this.
+const MOST_EPOCH: u64 = 1 << 62;
 
 /// What a store is, and which volume it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +63,7 @@ pub fn checkpoints(disk: &impl Disk) -> Result<Vec<Checkpoint>> {
     let blocks = disk.blocks();
     let mut places = vec![1, 2, blocks.saturating_sub(1), blocks.saturating_sub(2)];
     let mut at = 0;
+    places.retain(|place| *place < blocks);
     while let Some(&place) = places.get(at) {
         at += 1;
         match look(disk, place) {
@@ -150,8 +157,28 @@ fn two() -> Error {
     Error::NoStore("two roots of one checkpoint differ: parts of two stores are on it".into())
 }
 
-fn is_inside(geometry: &Geometry, first: u64, blocks: u64) -> bool {
-    first.checked_add(blocks).is_some_and(|end| end <= geometry.grouped)
+/// Whether a log can be there: where blocks of files can be, and nothing else.
+fn is_log(geometry: &Geometry, first: u64, blocks: u64) -> bool {
+    let end = first.checked_add(blocks).filter(|end| *end <= geometry.grouped);
+    let is_free = |end| (first..end).all(|block| !geometry.is_reserved(block));
+    blocks <= MOST_LOG && end.is_some_and(is_free)
+}
+
+/// Whether what a root counts can be.
+fn is_possible(root: &Root, geometry: &Geometry) -> bool {
+    let logs = [(root.log_first, root.log_blocks), (root.intent_first, root.intent_blocks)];
+    let [one, other] =
+        logs.map(|(first, count)| first.get()..first.get().saturating_add(count.get()));
+    let is_apart =
+        one.is_empty() || other.is_empty() || one.end <= other.start || other.end <= one.start;
+    (1..MOST_EPOCH).contains(&root.epoch.get())
+        && root.previous.get() < root.epoch.get()
+        && root.inode_depth.get() <= layout::DEPTH
+        && root.inodes.get() <= 1 << FileId::INODE_BITS
+        && root.free_blocks.get() <= geometry.capacity()
+        && root.free_pairs.get() <= geometry.pairs()
+        && logs.iter().all(|(first, count)| is_log(geometry, first.get(), count.get()))
+        && is_apart
 }
 
 /// Looks at one place for a root.
@@ -188,8 +215,7 @@ fn look(disk: &impl Disk, place: u64) -> Result<Found> {
         && geometry.blocks == root.blocks.get()
         && geometry.root_places(epoch).contains(&place)
         && count <= MEMBERS
-        && is_inside(&geometry, root.log_first.get(), root.log_blocks.get())
-        && is_inside(&geometry, root.intent_first.get(), root.intent_blocks.get())
+        && is_possible(&root, &geometry)
         && Kind::Root.check(&block, &geometry).is_ok();
     if !is_sound {
         return Ok(Found::Broken);

@@ -157,6 +157,9 @@ impl<D: Disk> Store<D> {
 
     /// Marks a block as in use or free, and counts it; gives whether it was in use at the last checkpoint.
     fn mark(&mut self, block: u64, in_use: bool) -> Result<bool> {
+        if self.is_nobodys(block)? {
+            return Err(Error::Damaged { what: "a bitmap block", why: "it has a bit wrong" });
+        }
         let bitmap = self.bitmap_of(block)?;
         let group = self.group(self.geometry.group_of(block))?;
         let bit = block % self.geometry.parameters.group_blocks % BITS;
@@ -189,6 +192,15 @@ impl<D: Disk> Store<D> {
             root.free_pairs = root.free_pairs.get().wrapping_add_signed(one).into();
         }
         Ok(freed)
+    }
+
+    /// Whether a block belongs to no file, whatever a bitmap says of it: it is in a fixed place, or in one of the logs.
+    fn is_nobodys(&self, block: u64) -> Result<bool> {
+        let root = self.root()?;
+        let is_in = |first: u64, count: u64| block.wrapping_sub(first) < count;
+        Ok(self.geometry.is_reserved(block)
+            || is_in(root.log_first.get(), root.log_blocks.get())
+            || is_in(root.intent_first.get(), root.intent_blocks.get()))
     }
 
     /// Frees a block that has one place.

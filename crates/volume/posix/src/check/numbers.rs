@@ -8,8 +8,8 @@ use roaring::RoaringTreemap;
 
 /// Bits in a page of the list of the objects' numbers.
 const BITS: u64 = PAGE as u64 * 8;
-/// Pages that this list can have.
-const PAGES: u64 = (1 << 38) / BITS;
+/// Objects that a block of the stores can hold at most: so many inodes.
+const OBJECTS_A_BLOCK: u64 = 16;
 
 impl<B: Lower> Checker<'_, B> {
     /// The numbers that are taken are those of the objects that something leads to.
@@ -46,13 +46,22 @@ impl<B: Lower> Checker<'_, B> {
     /// The numbers that are marked as taken; `None` if that cannot be told.
     fn taken(&mut self) -> Option<RoaringTreemap> {
         let mut taken = RoaringTreemap::new();
-        let pages = match self.known(IDS) {
-            Ok(known) => known.size.div_ceil(PAGE as u64).min(PAGES),
+        let room = self.below.room().map_err(|why| why.to_string());
+        let found = room.and_then(|room| Ok((room, self.known(IDS)?.size)));
+        let (room, size) = match found {
+            Ok(found) => found,
             Err(why) => {
                 self.add(Some(IDS), None, format!("the list of the objects' numbers: {why}"));
                 return None;
             }
         };
+        // The least number that is free is taken first, so it is no longer than for as many objects as there is room for.
+        let most = room.capacity.saturating_mul(OBJECTS_A_BLOCK).div_ceil(BITS).saturating_add(1);
+        let pages = size.div_ceil(PAGE as u64);
+        if pages > most {
+            self.add(Some(IDS), None, "the list of the objects' numbers is longer than it can be");
+            return None;
+        }
         for page in 0..pages {
             let mut content = [0; PAGE];
             if let Err(why) = self.below.read(IDS, page, &mut content) {

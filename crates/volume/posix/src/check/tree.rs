@@ -112,7 +112,7 @@ impl Tree {
         if entry.key < FIRST || !(hash..hash + PROBES).contains(&entry.key) {
             self.add(format!("{name:?} is not found where it is"));
         }
-        self.last.retain(|(key, _)| *key + PROBES > entry.key);
+        self.last.retain(|(key, _)| key.saturating_add(PROBES) > entry.key);
         if self.last.iter().any(|(_, other)| *other == entry.name) {
             self.add(format!("{name:?} is in it twice"));
         }

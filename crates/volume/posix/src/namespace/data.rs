@@ -8,6 +8,8 @@ use belay_object::{Lower, ObjectId, PAGE};
 use rustix::io::Errno;
 
 const SIZE: u64 = PAGE as u64;
+/// The most that is made zeros of at once, in bytes.
+const MOST_ZEROED: u64 = 128 << 20;
 
 impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
     fn file(&mut self, object: ObjectId) -> Result<u64, B::Error> {
@@ -106,6 +108,10 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
             _ => return Err(Errno::OPNOTSUPP.into()),
         };
         if zeroes {
+            if end.min(size).saturating_sub(offset) > MOST_ZEROED {
+                // Nor would so many pages find room in a cache.
+                return Err(Errno::NOSPC.into());
+            }
             let mut at = offset;
             while at < end.min(size) {
                 let from = (at % SIZE) as usize;

@@ -1,7 +1,7 @@
 //! How a block is made, changed and taken away: at its first change in an epoch it turns to its other twin, and so do those above it.
 
-use super::{Key, LOST, Node, Nodes, ROOT};
-use crate::error::Result;
+use super::{Key, LOST, Node, Nodes, ROOT, TWO};
+use crate::error::{Error, Result};
 use crate::layout::Kind;
 use crate::pointer::Pointer;
 use belay_disk::{Block, ZEROS};
@@ -12,6 +12,9 @@ impl Nodes {
     /// # Errors
     /// As for [`Nodes::bytes`].
     pub fn make(&mut self, parent: Key, slot: usize, kind: Kind, left: u64) -> Result<Key> {
+        if self.nodes.contains_key(&left) {
+            return Err(Error::Damaged { what: "a bitmap block", why: "what is in use is free" });
+        }
         self.set(parent, slot, Pointer::twins(left).turned())?;
         self.clock += 1;
         let node = Node {
@@ -33,7 +36,13 @@ impl Nodes {
     /// As for [`Nodes::bytes`].
     pub fn remove(&mut self, parent: Key, slot: usize) -> Result<()> {
         let pointer = self.pointer(parent, slot)?;
-        if pointer.is_twinned() && self.nodes.remove(&pointer.block()).is_some() {
+        if pointer.is_twinned()
+            && let Some(node) = self.nodes.get(&pointer.block())
+        {
+            if node.parent != (parent, slot) {
+                return Err(Error::Damaged { what: node.kind.name(), why: TWO });
+            }
+            self.nodes.remove(&pointer.block());
             let parent = self.nodes.get_mut(&parent).ok_or(LOST)?;
             parent.children -= 1;
         }
