@@ -58,6 +58,8 @@ struct Label {
 
 const MAGIC: [u8; 8] = *b"belayLOG";
 const VERSION: u32 = 1;
+/// No transaction has a number that is near this.
+const MOST: u64 = 1 << 62;
 
 /// The logical layer of a volume that is open.
 #[derive(Debug)]
@@ -110,6 +112,18 @@ impl<D: Disk> Logical<D> {
     /// # Errors
     /// If they are not those of one volume, all of it; if a disk fails.
     pub fn open(disks: Vec<D>) -> Result<Self> {
+        Self::open_if(disks, |_| true)
+    }
+
+    /// The same for this volume alone: nothing is written to another one's disks.
+    ///
+    /// # Errors
+    /// As for [`Logical::open`]; if it is another volume.
+    pub fn open_own(volume: [u8; 16], disks: Vec<D>) -> Result<Self> {
+        Self::open_if(disks, |found| found == volume)
+    }
+
+    fn open_if(disks: Vec<D>, is_own: impl Fn([u8; 16]) -> bool) -> Result<Self> {
         let mut found: Vec<(D, Vec<Checkpoint>)> = Vec::new();
         for (store, disk) in disks.into_iter().enumerate() {
             let checkpoints =
@@ -117,6 +131,10 @@ impl<D: Disk> Logical<D> {
             found.push((disk, checkpoints));
         }
         let members = same_volume(&found)?;
+        let volume = found.first().and_then(|(_, checkpoints)| checkpoints.first());
+        if !volume.is_some_and(|one| is_own(one.identity.volume)) {
+            return Err(Error::NoVolume("its stores are another volume's".into()));
+        }
         let place = |checkpoints: &[Checkpoint]| {
             let name = checkpoints.first().map(|one| one.identity.store);
             members.iter().position(|member| Some(*member) == name)
@@ -147,6 +165,9 @@ impl<D: Disk> Logical<D> {
             let label = Label::read_from_bytes(&label).unwrap_or_else(|_| Label::new_zeroed());
             if label.magic != MAGIC || label.version.get() != VERSION {
                 return Err(Error::NoVolume("what is on its stores is of another kind".into()));
+            }
+            if label.upto.get() >= MOST {
+                return Err(Error::NoVolume("what is on its stores makes no sense".into()));
             }
             mappings.push(FileId::from_number(label.mapping.get()));
             stores.push(opened);

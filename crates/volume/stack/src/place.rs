@@ -1,6 +1,6 @@
 //! Where the processes of a volume meet: a folder of its own in a file system in memory, of which nobody else can read anything.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use belay_sys::{lock_for_process, process_with_lock};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, mkdirat, statat, statfs};
 use rustix::io::Errno;
@@ -73,6 +73,18 @@ impl Place {
     pub fn at(path: &Path) -> Result<Self> {
         check_private(path)?;
         Ok(Self(path.to_owned()))
+    }
+
+    /// Whose folder it is, by its name.
+    ///
+    /// # Errors
+    /// If that says nothing.
+    pub fn volume(&self) -> Result<[u8; 16]> {
+        let name = self.0.file_name().and_then(|name| name.to_str());
+        let number =
+            name.filter(|name| name.len() == 32).map(|name| u128::from_str_radix(name, 16));
+        let Some(Ok(number)) = number else { bail!("{} is no volume's folder", self.0.display()) };
+        Ok(number.to_be_bytes())
     }
 
     /// Its path.

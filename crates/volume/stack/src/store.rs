@@ -37,6 +37,7 @@ pub fn run(place: &Place, stores: Vec<PathBuf>) -> Result<i32> {
         pulse,
         report: StoreReport::of(place),
         place: place.clone(),
+        id: place.volume()?,
         paths: stores,
         volume: None,
         failed: None,
@@ -55,6 +56,8 @@ struct Stores {
     pulse: Pulse,
     place: Place,
     report: StoreReport,
+    /// Which volume it is.
+    id: [u8; 16],
     paths: Vec<PathBuf>,
     /// `None` if they are closed.
     volume: Option<Logical<AwaitedDisk>>,
@@ -111,7 +114,7 @@ impl Stores {
                 }
             });
         }
-        Ok(Logical::open(disks)?)
+        Ok(Logical::open_own(self.id, disks)?)
     }
 
     /// Changes something. After an error nothing is known of what is in memory, so all of it is dropped.
