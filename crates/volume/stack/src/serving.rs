@@ -161,7 +161,8 @@ impl Serving {
     /// Answers what is synced, when it is durable. What has come meanwhile is synced together. It holds up nobody but those who wait for
     /// it, so its waiting shows nowhere.
     fn sync_all(&self, asked: &Receiver<Synced>) {
-        let mut cache = Connection::new(&self.cache, Box::new(()));
+        // A request that waits for this is in flight for as long as a disk takes.
+        let mut cache = Connection::new(&self.cache, Box::new(self.pulse.clone()));
         while let Ok(first) = asked.recv() {
             let together: Vec<Synced> = std::iter::once(first).chain(asked.try_iter()).collect();
             let objects = together.iter().flat_map(|one| one.objects.iter().copied()).collect();
