@@ -15,11 +15,13 @@
 //! | [`posix`] | the namespace module at work, compared with a plain directory |
 //! | [`stuffed`] | a volume that is filled by files, and emptied, again and again |
 //! | [`logical`] | the same for the logical layer, on several disks at once |
+//! | [`hostile`] | what somebody else wrote: disks, memory and objects with anything in them
 
 #![forbid(unsafe_code)]
 
 mod asked;
 pub mod disk;
+pub mod hostile;
 pub mod logical;
 pub mod memory;
 pub mod model;

@@ -24,12 +24,13 @@ const DROPPED: u64 = 20;
 impl SimMemory {
     /// A memory of zeros, with the view of a first process.
     pub fn new(words: usize) -> Self {
-        Self {
-            words: Rc::new(RefCell::new(vec![0; words])),
-            left: Rc::default(),
-            trace: None,
-            sabotage: None,
-        }
+        Self::of(vec![0; words])
+    }
+
+    /// One that says this, with the view of a first process.
+    pub fn of(words: Vec<u64>) -> Self {
+        let words = Rc::new(RefCell::new(words));
+        Self { words, left: Rc::default(), trace: None, sabotage: None }
     }
 
     /// The view of another process.

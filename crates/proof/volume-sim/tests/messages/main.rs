@@ -259,3 +259,28 @@ fn what_a_rename_cannot_do_it_says() {
     assert_eq!(rename(1, "d"), Err(Errno::EXIST));
     assert_eq!(rename(0, &format!("{:0255}", 0)), Ok(Vec::new()));
 }
+
+#[test]
+fn holes_beyond_what_a_cache_can_hold_are_refused() {
+    use belay_wire::abi::{FallocateIn, fattr};
+    let disk = disk();
+    let mut kernel = Kernel::mount(&disk, ROOM);
+    let asked = MknodIn { mode: 0o100_644, ..MknodIn::new_zeroed() };
+    let parts: [&[u8]; 3] = [asked.as_bytes(), b"file", &[0]];
+    let message = build::request(kernel.ids(ROOT_ID), Opcode::MKNOD, &parts);
+    let file = node_of(&kernel.ask(&message).unwrap());
+    let size = 1 << 43;
+    let asked = SetattrIn { valid: fattr::SIZE, size, ..SetattrIn::new_zeroed() };
+    let message = build::setattr(kernel.ids(file), &asked);
+    kernel.ask(&message).unwrap();
+    let mut punch = |offset: u64, length: u64| {
+        const PUNCH_HOLE: u32 = 2 | 1;
+        let asked = FallocateIn { offset, length, mode: PUNCH_HOLE, ..FallocateIn::new_zeroed() };
+        let message = build::request(kernel.ids(file), Opcode::FALLOCATE, &[asked.as_bytes()]);
+        kernel.ask(&message)
+    };
+    assert_eq!(punch(0, size), Err(Errno::NOSPC));
+    assert_eq!(punch(5000, 100_000), Ok(Vec::new()));
+    // What is behind the end is zeros already.
+    assert_eq!(punch(size - 4096, 4096), Ok(Vec::new()));
+}

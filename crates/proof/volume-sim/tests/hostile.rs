@@ -1,0 +1,124 @@
+//! Disks, memory and objects that say what nobody wrote. The fuzz targets `image`, `cache` and `namespace` do the same for longer.
+
+use belay_volume_sim::hostile::{cache, image, namespace};
+use belay_volume_sim::{Random, seeds};
+use rand::{Rng, SeedableRng};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Has random bytes say what is wrong.
+fn spoil(test: &str, usual: u64, act: impl Fn(&[u8])) {
+    for seed in seeds(usual) {
+        let mut random = Random::seed_from_u64(seed);
+        let length = random.random_range(1..200);
+        let bytes: Vec<u8> = (0..length).map(|_| random.random()).collect();
+        if catch_unwind(AssertUnwindSafe(|| act(&bytes))).is_err() {
+            panic!(
+                "seed {seed}\nagain: BELAY_SEED={seed} cargo test -p belay-volume-sim --test hostile -- {test}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_spoilt_disk_harms_nobody() {
+    let world = image::World::new();
+    spoil("a_spoilt_disk", 600, |bytes| world.use_with(bytes));
+}
+
+#[test]
+fn a_spoilt_memory_harms_nobody() {
+    let world = cache::World::new();
+    spoil("a_spoilt_memory", 1500, |bytes| world.use_with(bytes));
+}
+
+#[test]
+fn spoilt_objects_and_odd_messages_harm_nobody() {
+    let world = namespace::World::new();
+    spoil("spoilt_objects", 1500, |bytes| world.use_with(bytes));
+}
+
+#[test]
+fn a_byte_that_is_wrong_is_found_and_harms_nobody() {
+    let world = image::World::new();
+    let (mut found, mut all) = (0, 0);
+    for block in 0..world.blocks() {
+        for at in (block % 97..4096).step_by(512) {
+            all += 1;
+            found += u64::from(world.is_found(block, at, 0x40, false));
+            // Whatever comes of it.
+            world.is_found(block, at, 0x40, true);
+        }
+    }
+    // The rest is in twins that are not in use, and in what only a power failure needs.
+    assert!(found > all / 2, "{found} of {all}");
+}
+
+/// The places for roots.
+const ROOTS: [u64; 4] = [1, 2, 1022, 1023];
+
+#[test]
+fn a_root_that_counts_what_cannot_be_is_none() {
+    let world = image::World::new();
+    // Its epoch, the depth of the tree of the inodes, free blocks and pairs, the logs, and up to which transaction it reaches.
+    for (at, length) in
+        [(64, 8), (112, 4), (88, 8), (104, 8), (424, 8), (400, 8), (408, 8), (416, 8), (160, 8)]
+    {
+        for value in [[0xff; 8], [0, 0, 0, 0, 0, 0, 0, 0x80], [1, 0, 0, 0, 0, 0, 0, 0]] {
+            let written = ROOTS.map(|root| (root, at, value.get(..length).unwrap_or_default()));
+            world.use_written(&written);
+        }
+    }
+}
+
+#[test]
+fn a_bitmap_that_gives_away_what_is_in_use_is_not_believed() {
+    let world = image::World::new();
+    // Those of the four groups, both twins: all is free, among it what has a fixed place.
+    for groups in [0..1, 0..4, 1..4] {
+        let places: Vec<u64> =
+            groups.flat_map(|group| [66, 70].map(|block| group * 256 + block)).collect();
+        for bytes in [&[0; 32][..], &[0; 1], &[0x55; 32]] {
+            let written: Vec<_> = places.iter().map(|block| (*block, 0, bytes)).collect();
+            world.use_written(&written);
+        }
+    }
+}
+
+#[test]
+fn a_page_of_a_directory_with_the_last_keys_is_gone_through() {
+    let world = namespace::World::new();
+    for key in [u64::MAX, u64::MAX - 7] {
+        // One name, under that key.
+        let mut page = vec![1, 0, 1, 0];
+        page.resize(16, 0);
+        page.extend_from_slice(&key.to_le_bytes());
+        page.extend_from_slice(&17u64.to_le_bytes());
+        page.extend_from_slice(&[0o10, 1, b'a']);
+        world.use_written(belay_posix::ROOT, 0, 0, &page);
+    }
+}
+
+#[test]
+fn pages_without_number_are_not_punched_at_once() {
+    use belay_cache::{Capacity, Error, Layout, Publisher, Shared, index::MOST_PUNCHED};
+    use belay_object::{ObjectId, Operation, Room};
+    use belay_volume_sim::memory::SimMemory;
+    use std::convert::Infallible;
+    let layout = Layout::new(Capacity { frames: 40, slots: 20 });
+    let shared = Shared::new(SimMemory::new(layout.words), layout);
+    shared.initialize(0, 0, &Room::default());
+    let mut publisher = Publisher::attach::<Infallible>(shared.clone(), 1).unwrap();
+    let object = ObjectId(16);
+    let mut punch = |count| {
+        let mut draft = publisher.draft();
+        publisher.add(&mut draft, &Operation::Punch { object, page: 0, count });
+        publisher.commit::<Infallible>(draft, 0, b"")
+    };
+    assert!(matches!(punch(MOST_PUNCHED + 1), Err(Error::NoSpace)));
+    punch(MOST_PUNCHED - 1).unwrap();
+    punch(1).unwrap();
+    // A checkpoint makes room for more.
+    assert!(matches!(punch(1), Err(Error::Full)));
+    // Whoever comes next can read the log.
+    Publisher::attach::<Infallible>(shared, 2).unwrap();
+}
