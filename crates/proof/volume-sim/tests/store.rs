@@ -299,3 +299,25 @@ fn a_checkpoint_that_was_found_after_a_failed_flush_stays() {
         }
     }
 }
+
+/// Places that cannot be read for a while say nothing: what they hold may be newer than what can be read.
+#[test]
+fn a_root_that_cannot_be_read_is_not_taken_for_none() {
+    for accesses in 0..8 {
+        for checkpoints in 0..4 {
+            let disk = SimDisk::new(SMALL);
+            let mut store = small_store(&disk);
+            for _ in 0..checkpoints {
+                store.checkpoint().unwrap();
+            }
+            let epoch = store.epoch();
+            disk.troubles().begin(Trouble::Reads, accesses);
+            let opened = Store::open_last(&disk).map(|store| store.epoch());
+            disk.troubles().end();
+            if let Ok(opened) = opened {
+                assert_eq!(opened, epoch, "after {accesses} accesses");
+            }
+            assert_eq!(Store::open_last(&disk).unwrap().epoch(), epoch);
+        }
+    }
+}

@@ -56,10 +56,11 @@ enum Found {
 /// opened only as long as nothing was written after the newest.
 ///
 /// # Errors
-/// [`Error::NoStore`] if there is none, with why; those of the disk, if no place can be read.
+/// [`Error::NoStore`] if there is none, with why; those of the disk, if it cannot be read which one is the newest.
 pub fn checkpoints(disk: &impl Disk) -> Result<Vec<Checkpoint>> {
     let mut found: Vec<Checkpoint> = Vec::new();
     let (mut broken, mut last) = (false, None);
+    let (mut unread, mut decided) = (Vec::new(), Vec::new());
     let blocks = disk.blocks();
     let mut places = vec![1, 2, blocks.saturating_sub(1), blocks.saturating_sub(2)];
     let mut at = 0;
@@ -68,6 +69,7 @@ pub fn checkpoints(disk: &impl Disk) -> Result<Vec<Checkpoint>> {
         at += 1;
         match look(disk, place) {
             Ok(Found::Root(one)) => {
+                decided.push(place);
                 // On a disk that has become larger, the end is elsewhere.
                 for end in
                     one.geometry.root_places(0).into_iter().chain(one.geometry.root_places(1))
@@ -83,9 +85,12 @@ pub fn checkpoints(disk: &impl Disk) -> Result<Vec<Checkpoint>> {
                 }
             }
             Ok(Found::Broken) => broken = true,
-            Ok(Found::Nothing) => {}
+            Ok(Found::Nothing) => decided.push(place),
             Err(error @ Error::NoStore(_)) => return Err(error),
-            Err(error) => last = Some(error),
+            Err(error) => {
+                last = Some(error);
+                unread.push(place);
+            }
         }
     }
     found.sort_by_key(|one| std::cmp::Reverse(one.epoch));
@@ -98,6 +103,13 @@ pub fn checkpoints(disk: &impl Disk) -> Result<Vec<Checkpoint>> {
             (None, false) => Error::NoStore("there is no store of a belay volume on it".into()),
         });
     };
+    // A later one was in both of its places before anybody was told of it: whichever can be read tells whether there is one.
+    let next = newest.geometry.root_places(newest.epoch + 1);
+    let is_open = next.iter().any(|place| unread.contains(place))
+        && !next.iter().any(|place| decided.contains(place));
+    if let (true, Some(error)) = (is_open, last) {
+        return Err(error);
+    }
     let (previous, checksum) = (newest.previous, previous_checksum(newest));
     let identity = newest.identity.clone();
     let is_before = |one: &Checkpoint| {
