@@ -140,7 +140,8 @@ fn run(cli: &Cli) -> Result<()> {
         }
     });
     work.bar.finish_and_clear();
-    let mut results = Results { schema_version: 1, first_seed: cli.seed, ..Results::default() };
+    let (first_seed, asked) = (cli.seed, cli.operations);
+    let mut results = Results { schema_version: 1, first_seed, asked, ..Results::default() };
     for share in work.shares().iter() {
         let (name, outcome) = (share.scenario.name(), share.outcome.clone());
         let seeds = share.next - cli.seed;

@@ -17,6 +17,8 @@ pub struct Results {
     pub schema_version: u32,
     /// The first seed of each scenario.
     pub first_seed: u64,
+    /// So many operations were asked for.
+    pub asked: u64,
     /// Operations of all scenarios.
     pub operations: u64,
     /// By their names.

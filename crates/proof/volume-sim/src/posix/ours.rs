@@ -156,6 +156,10 @@ pub fn act<B: Lower>(
         }
         Act::CreateIn(_, name) => {
             let at = open.ok_or(Errno::BADF)?;
+            // As the kernel, which does not ask for a name in what is no directory.
+            if namespace.node(at)?.metadata.kind() != Kind::Directory {
+                return Err(Errno::NOTDIR.into());
+            }
             namespace.make(at, name.as_bytes(), 0o100_644, 0).map(|_| ())
         }
         Act::Mknod(path, mode, number) => {
