@@ -102,6 +102,9 @@ struct One {
     companion: Companion,
     lock: File,
     process: Option<Watched>,
+    /// How often it was started again: each start but the first of all.
+    restarts: u64,
+    was_there: bool,
     since: Instant,
     /// Short lives in a row.
     short: u32,
@@ -129,6 +132,8 @@ impl Companions {
                 companion: companion.clone(),
                 lock: open(companion)?,
                 process: None,
+                restarts: 0,
+                was_there: false,
                 since: now,
                 short: 0,
                 not_before: now,
@@ -145,7 +150,7 @@ impl Companions {
         let wish = wish.map_err(|e| wrap("an event counter")(e.into()))?;
         let heard = belay_sys::dup_cloexec(wish.as_fd()).map_err(wrap("an event counter"))?;
         let shared = Arc::new(Shared::default());
-        shared.state().seen = all.iter().map(|one| one.status(0)).collect();
+        shared.state().seen = all.iter().map(One::status).collect();
         let theirs = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("companions".into())
@@ -230,6 +235,7 @@ impl One {
         // The number may have become another process's before it was opened.
         if self.holder() == Some(watched.pid) {
             self.process = Some(watched);
+            self.was_there = true;
             self.since = Instant::now();
         }
     }
@@ -243,6 +249,8 @@ impl One {
         match command.spawn() {
             Ok(child) => {
                 self.process = Watched::open(child.id());
+                self.restarts += u64::from(self.was_there);
+                self.was_there = true;
                 self.since = Instant::now();
             }
             Err(error) => {
@@ -277,9 +285,10 @@ impl One {
         }
     }
 
-    fn status(&self, restarts: u64) -> CompanionStatus {
+    fn status(&self) -> CompanionStatus {
         let pid = self.process.as_ref().map(|process| process.pid);
-        CompanionStatus { role: self.companion.role.clone(), pid, restarts, report: None }
+        let (role, restarts) = (self.companion.role.clone(), self.restarts);
+        CompanionStatus { role, pid, restarts, report: None }
     }
 
     /// It has ended: the next one is due.
@@ -312,7 +321,7 @@ fn keep(mut all: Vec<One>, shared: &Shared, wish: &OwnedFd, verbose: u8) {
             if one.not_before <= Instant::now() {
                 one.start(verbose);
                 // It is not to be taken for something that the daemon has left.
-                note(shared, place, one, true);
+                note(shared, place, one);
             }
             if one.process.is_none() {
                 next = Some(next.map_or(one.not_before, |next| next.min(one.not_before)));
@@ -342,7 +351,7 @@ fn keep(mut all: Vec<One>, shared: &Shared, wish: &OwnedFd, verbose: u8) {
                 one.process = None;
                 if gave_up {
                     shared.state().gave_up = Some(one.companion.role.clone());
-                    note(shared, place, one, false);
+                    note(shared, place, one);
                 }
                 continue;
             }
@@ -352,16 +361,14 @@ fn keep(mut all: Vec<One>, shared: &Shared, wish: &OwnedFd, verbose: u8) {
                 process.pid
             );
             one.ended();
-            note(shared, place, one, false);
+            note(shared, place, one);
         }
     }
 }
 
-fn note(shared: &Shared, place: usize, one: &One, again: bool) {
-    let mut state = shared.state();
-    if let Some(seen) = state.seen.get_mut(place) {
-        let is_first = seen.pid.is_none() && seen.restarts == 0;
-        *seen = one.status(seen.restarts + u64::from(again && !is_first));
+fn note(shared: &Shared, place: usize, one: &One) {
+    if let Some(seen) = shared.state().seen.get_mut(place) {
+        *seen = one.status();
     }
 }
 
