@@ -58,6 +58,7 @@ TABLE3_OVERWRITES ?= 200
 TABLE3_FLAGS ?=
 VOLUME_CUTS ?= 2000
 VOLUME_VM_CUTS ?= 60
+LAYOUTS_FLAGS ?=
 
 # make miri: crates without `belay-`; all if none is named
 CRATES ?=
@@ -177,7 +178,7 @@ volumes-short:
 	@scripts/guarded $(CHECKED)/belay-chaos powercut --fixtures volume --memory kept --cuts $(TEST_VOLUME_CUTS) --seed $(TEST_SOAK_SEED)
 
 .PHONY: volumes
-volumes: volumes-soak volumes-loris volumes-faults volumes-power volumes-power-vm ## All of these, into docs/volumes (SEED, and the variables of each)
+volumes: volumes-soak volumes-loris volumes-faults volumes-power volumes-power-vm volumes-layouts ## All of these, into docs/volumes (SEED, and the variables of each)
 
 .PHONY: volumes-soak
 volumes-soak: setup build ## Volumes under fire: a soak whose processes are killed, and a crash at every point (KILLS, SEED)
@@ -211,6 +212,11 @@ volumes-power-vm: setup build ## Cut the power of an emulated machine with a vol
 	@scripts/setup-vm target/vm $(RELEASE)
 	@scripts/guarded $(RELEASE)/belay-chaos powercut-vm --machine target/vm --fixtures volume --cuts $(VOLUME_VM_CUTS) \
 	  $(if $(SEED),--seed $(SEED)) --page $(VOLUMES_OUT)/powercut-vm.md
+
+.PHONY: volumes-layouts
+volumes-layouts: setup build ## What layouts of a volume cost, and what they survive (LAYOUTS_FLAGS)
+	@scripts/setup-study
+	@scripts/guarded $(RELEASE)/belay-bench layouts --out $(VOLUMES_OUT) $(LAYOUTS_FLAGS)
 
 .PHONY: soak
 soak: setup build ## Random operations under fire, compared with the bare daemon (DURATION, KILLS, SEED, FIXTURES)

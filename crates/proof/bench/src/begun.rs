@@ -57,7 +57,13 @@ impl Begun {
 
     /// Machine, build, time and command in a few words, for the foot of a table.
     pub fn describe(&self) -> String {
-        describe(&self.machine, self.placement, &self.started, &command_line(std::env::args()))
+        self.describe_on("back ends in memory")
+    }
+
+    /// The same where back ends are elsewhere, in words.
+    pub fn describe_on(&self, back_ends: &str) -> String {
+        let command = command_line(std::env::args());
+        describe(&self.machine, self.placement, back_ends, &self.started, &command)
     }
 
     /// Writes the results, also half of them.
@@ -76,10 +82,16 @@ impl Begun {
 }
 
 /// Where, how and when something was measured, for the foot of a table.
-pub fn describe(machine: &Machine, placement: Placement, started: &str, command: &str) -> String {
+pub fn describe(
+    machine: &Machine,
+    placement: Placement,
+    back_ends: &str,
+    started: &str,
+    command: &str,
+) -> String {
     let Machine { kernel, cpu_model, cpus, memory_bytes, profile, .. } = machine;
     format!(
-        "{cpus} CPUs ({cpu_model}), {:.0} GiB, Linux {kernel}, back ends in memory; {placement}; {profile} build; {started}; `{command}`",
+        "{cpus} CPUs ({cpu_model}), {:.0} GiB, Linux {kernel}, {back_ends}; {placement}; {profile} build; {started}; `{command}`",
         *memory_bytes as f64 / f64::from(1 << 30),
     )
 }

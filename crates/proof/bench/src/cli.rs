@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::begun::{Begun, Common};
 use crate::carry::{self, CarryArgs};
 use crate::fixtures::Fixtures;
+use crate::layouts::{self, LayoutsArgs};
 use crate::model::{BlackoutFixture, BlackoutRun, CostRun, Failure, MemoryRun};
 use crate::ops::Op;
 use crate::path::{self, CountedArgs, PathArgs};
@@ -49,6 +50,8 @@ enum Command {
     Membrane(MembraneArgs),
     /// How long a recovery takes by how much there is to be recovered, as in the Membrane study
     Recovery(RecoveryArgs),
+    /// What layouts of a volume cost, and which of them survive power failures, as in the study of Loris
+    Layouts(LayoutsArgs),
     /// Tables, plots and CSV from results files
     Report(ReportArgs),
 }
@@ -151,6 +154,7 @@ pub fn run() -> Result<bool> {
         Command::Restart(args) => restart::run(&args),
         Command::Membrane(args) => membrane::run(&args),
         Command::Recovery(args) => recovery::run(&args),
+        Command::Layouts(args) => layouts::run(&args),
         Command::Report(args) => {
             for path in report::write(&args.input, &args.out)? {
                 println!("{}", path.display());
@@ -300,6 +304,7 @@ mod tests {
             "belay-bench refuse --workloads sort,openssh,postmark --scale paper --pin none",
             "belay-bench membrane --fixtures fuse2fs-ext2,fusefat --rounds 2 --workloads sort --scale tiny --policy epoch",
             "belay-bench recovery --fixtures fusefat --crashes 5 --series dirty,changes --records 10,100 --dirty-mb 1",
+            "belay-bench layouts --rounds 5 --benchmarks postmark,files --postmark-files 100 --transactions 200 --seeds 10",
             "belay-bench restart --fixtures avfs --crashes 5 --plain 2 --size-mb 10 --signal KILL",
         ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_ok(), "{line}");

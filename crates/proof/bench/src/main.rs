@@ -9,6 +9,7 @@
 //! - `restart`: what one crash costs a program, as in its Table 8 ([`restart`]).
 //! - `membrane`: the same of daemons that buffer, as in Membrane's Tables 4 and 5 ([`refuse::membrane`]).
 //! - `recovery`: how long a recovery takes by how much there is to be recovered, as in its Table 6 ([`recovery`]).
+//! - `layouts`: what layouts of volumes cost and survive, as in Loris's Tables I and II ([`layouts`]).
 //! - `report`: tables, plots and CSV from the results of the others ([`report`]).
 //!
 //! All but the last each write one results file, whose format [`run_file`] documents.
@@ -21,6 +22,7 @@ mod cli;
 mod clients;
 mod cost;
 mod fixtures;
+mod layouts;
 mod machine;
 mod memory;
 mod model;

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::carry::model::CarryRun;
+use crate::layouts::model::LayoutsRun;
 use crate::model::{BlackoutRun, CostRun, Machine, MemoryRun, Placement};
 use crate::path::model::PathRun;
 use crate::recovery::model::RecoveryRun;
@@ -60,6 +61,8 @@ pub enum Results {
     Membrane(RefuseRun),
     /// `belay-bench recovery`.
     Recovery(RecoveryRun),
+    /// `belay-bench layouts`.
+    Layouts(LayoutsRun),
 }
 
 impl RunFile {

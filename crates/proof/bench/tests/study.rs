@@ -26,6 +26,32 @@ fn json(path: &Path) -> serde_json::Value {
 }
 
 #[test]
+fn every_layout_of_a_volume_is_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let layouts = "layouts --rounds 1 --benchmarks files,postmark --postmark-files 20 --transactions 40 --file-mib 2 \
+                   --overwrites 40 --seeds 20 --workdir /dev/shm --pin none";
+    if bench(layouts, dir.path()).is_none() {
+        return;
+    }
+    let run = json(&dir.path().join("layouts-unpinned.json"));
+    let benchmarks = run["results"]["benchmarks"].as_array().unwrap();
+    let names: Vec<_> = benchmarks.iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["Sequential write", "Sequential read", "Random overwrites", "postmark"]);
+    let costs = benchmarks.iter().flat_map(|one| one["layouts"].as_array().unwrap());
+    for cost in costs.clone() {
+        assert!(cost["us"]["median"].as_f64().unwrap() > 0.0, "{cost}");
+    }
+    assert_eq!(costs.count(), 4 * 7);
+    let page = std::fs::read_to_string(dir.path().join("layouts-unpinned.md")).unwrap();
+    let page = unpadded(&page);
+    assert!(page.contains("| TwinFS-16 | 1144 s | +3.9 % |"), "{page}");
+    // With so few seeds, the baseline that is worst is found out.
+    let survival = run["results"]["survival"].as_array().unwrap();
+    let first: Vec<_> = survival.iter().map(|one| one["first_seed"].is_number()).collect();
+    assert_eq!(first, [true, true, false, false, false, false, false]);
+}
+
+#[test]
 fn tables_come_out_of_short_runs() {
     let dir = tempfile::tempdir().unwrap();
     let refuse = "refuse --fixtures avfs --sessions 2 --rounds 2 --file-mib 1 --files 2 --macro-rounds 2 \

@@ -14,6 +14,8 @@
 //! | [`paid`] | what transactions have to pay for room, compared with what the stores take |
 //! | [`posix`] | the namespace module at work, compared with a plain directory |
 //! | [`stuffed`] | a volume that is filled by files, and emptied, again and again |
+//! | [`layout`] | the layouts that the paper compares, and how a volume comes by each |
+//! | [`survival`] | which of them survive power failures |
 //! | [`logical`] | the same for the logical layer, on several disks at once |
 //! | [`hostile`] | what somebody else wrote: disks, memory and objects with anything in them
 
@@ -22,6 +24,7 @@
 mod asked;
 pub mod disk;
 pub mod hostile;
+pub mod layout;
 pub mod logical;
 pub mod memory;
 pub mod model;
@@ -33,6 +36,7 @@ pub mod scenario;
 pub mod stack;
 pub mod store;
 pub mod stuffed;
+pub mod survival;
 pub mod whole;
 
 use belay_cache::Capacity;

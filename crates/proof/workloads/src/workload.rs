@@ -144,6 +144,12 @@ impl Workload {
         Ok(Self { name: Name::Sort, work: Work::Sort(Sort::new(bytes, seed)?) })
     }
 
+    /// PostMark, of a size of its own.
+    #[must_use]
+    pub fn postmark(postmark: PostMark) -> Self {
+        Self { name: Name::Postmark, work: Work::PostMark(postmark) }
+    }
+
     /// PostMark with verification, of a size of its own.
     #[must_use]
     pub fn verified(postmark: PostMark) -> Self {

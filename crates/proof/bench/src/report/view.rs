@@ -231,7 +231,8 @@ impl View {
             finished: run.finished.clone(),
             placement: run.placement.to_string(),
         });
-        let foot = describe(&run.machine, run.placement, &run.started, &run.command);
+        let in_memory = "back ends in memory";
+        let foot = describe(&run.machine, run.placement, in_memory, &run.started, &run.command);
         match &run.results {
             Results::Cost(cost) => {
                 let noise = noise_of(run, cost, all);
@@ -284,6 +285,8 @@ impl View {
                 let text = refuse::table::markdown(&refuse::table::MEMBRANE, membrane, &foot);
                 self.sections.push(SectionView { title, text });
             }
+            // They have a page of their own.
+            Results::Layouts(layouts) => self.fail(name, &layouts.failures),
             Results::Restart(restart) => {
                 self.warn_of_load(name, restart.fixtures.iter().map(|b| b.load), run.machine.cpus);
                 self.fail(name, &restart.failures);
