@@ -178,7 +178,7 @@ volumes-short:
 	@scripts/guarded $(CHECKED)/belay-chaos powercut --fixtures volume --memory kept --cuts $(TEST_VOLUME_CUTS) --seed $(TEST_SOAK_SEED)
 
 .PHONY: volumes
-volumes: volumes-soak volumes-loris volumes-faults volumes-power volumes-power-vm volumes-layouts ## All of these, into docs/volumes (SEED, and the variables of each)
+volumes: volumes-soak volumes-loris volumes-faults volumes-suites volumes-power volumes-power-vm volumes-layouts ## All of these, into docs/volumes (SEED, and the variables of each)
 
 .PHONY: volumes-soak
 volumes-soak: setup build ## Volumes under fire: a soak whose processes are killed, and a crash at every point (KILLS, SEED)
@@ -197,6 +197,11 @@ volumes-faults: setup build ## Kill a volume's namespace module and corrupt its 
 	@scripts/setup-study
 	@scripts/guarded $(RELEASE)/belay-chaos study table3 --injections $(TABLE3_INJECTIONS) --overwrites $(TABLE3_OVERWRITES) \
 	  $(if $(SEED),--seed $(SEED)) --out $(VOLUMES_OUT) $(TABLE3_FLAGS)
+
+.PHONY: volumes-suites
+volumes-suites: setup build ## pjdfstest and fsx on a volume, at rest and under fire (SUITE_FLAGS)
+	@scripts/guarded $(RELEASE)/belay-chaos suite --suite pjdfstest --fixtures volume $(SUITE_FLAGS)
+	@scripts/guarded $(RELEASE)/belay-chaos suite --suite fsx --fixtures volume $(SUITE_FLAGS)
 
 .PHONY: volumes-power
 volumes-power: setup build ## Kill all of a volume at once, with and without its memory, and lose what was not synced (VOLUME_CUTS, SEED)
