@@ -80,7 +80,8 @@ fn no_crate_uses_one_above_it_or_of_a_room_that_is_none_of_its_business() {
                 ("app", "proof") => ["study", "faults"].contains(&used.as_str()),
                 // The simulation, and a benchmark, are built around what ships.
                 ("proof", "hold") => ["sim", "bench"].contains(&name.as_str()),
-                ("proof", "volume") => name == "volume-sim",
+                // Who kills a volume's processes aims by its memory, in which a checkpoint shows that is under way.
+                ("proof", "volume") => name == "volume-sim" || (name == "chaos" && used == "stack"),
                 _ => false,
             };
             assert!(may, "{name} ({room}) uses {used} ({there})");
