@@ -180,11 +180,13 @@ fn a_store_that_does_not_survive_is_found_out() {
     });
     for (name, parameters, survives) in layouts.into_iter().chain([("alone".into(), alone, false)])
     {
-        let found = survival::of(parameters, 300);
+        // What is shipped has the most of them.
+        let seeds = if parameters == safe { 300 } else { 60 };
+        let found = survival::of(parameters, seeds);
         println!("{name}: {found:?}");
         assert_eq!((found.first.is_none(), found.losses == 0), (survives, survives), "{name}");
         let in_place = parameters.data == DataMode::InPlace;
-        assert!(found.power_failures > 300 && (in_place || found.torn == 0), "{name}");
+        assert!(found.power_failures > seeds && (in_place || found.torn == 0), "{name}");
     }
 }
 
