@@ -15,6 +15,7 @@ mod loops;
 pub mod mailbox;
 mod mapping;
 mod memory_file;
+mod mounting;
 mod mounts;
 mod namespace;
 mod pinned_file;
@@ -34,6 +35,7 @@ pub use locks::{Lock, has_ranges, lock_for_process, lock_range, process_with_loc
 pub use loops::{LoopFile, loop_file};
 pub use mapping::Mapping;
 pub use memory_file::sealable_memory_file;
+pub use mounting::{may_mount, users_may_let_others_in};
 pub use mounts::{change_mount, unique_number};
 pub use namespace::{in_mount_namespace, owner_of};
 pub use pinned_file::PinnedFile;

@@ -1,7 +1,8 @@
 //! `-o allow_other`: what a daemon is mounted with that others are to see, and what ordinary users need for it.
 
+pub use belay_sys::users_may_let_others_in as is_allowed;
+
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::path::Path;
 
 /// What is missing.
@@ -9,15 +10,6 @@ pub const MISSING: &str =
     "this daemon asks for -o allow_other, which /etc/fuse.conf does not allow, so it cannot mount";
 /// What helps.
 pub const REMEDY: &str = "as root, add a line user_allow_other to /etc/fuse.conf; or do without (bindfs: --no-allow-other)";
-
-/// Whether /etc/fuse.conf lets ordinary users mount with it.
-pub fn is_allowed() -> bool {
-    says_so(&fs::read_to_string("/etc/fuse.conf").unwrap_or_default())
-}
-
-fn says_so(text: &str) -> bool {
-    text.lines().any(|line| line.trim() == "user_allow_other")
-}
 
 /// Whether a daemon with this command line is going to mount with it, or the like. bindfs does so unasked.
 pub fn is_asked_for<'a>(command: impl IntoIterator<Item = &'a OsString>) -> bool {
@@ -43,12 +35,6 @@ pub fn hint(words: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_configuration_is_read_as_fusermount_does() {
-        assert!(says_so("# x\nuser_allow_other\n"));
-        assert!(!says_so("#user_allow_other\nmount_max = 5\n"));
-    }
 
     #[test]
     fn who_asks_for_it_is_known_by_options_and_words() {

@@ -5,12 +5,13 @@
 //! is only ever looked at, so whoever holds the mailbox holds the device: keeper and supervisor do
 //! from the instant in which fusermount has sent it, even if the daemon is dead by then.
 
+pub use belay_sys::may_mount;
+
 use crate::error::{Error, Result, passes};
 use crate::process::{Watched, descendants, readable};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::thread::CapabilitySet;
 use signal_hook::consts::SIGKILL;
 use std::ffi::OsStr;
 use std::fs;
@@ -20,12 +21,6 @@ use std::time::{Duration, Instant};
 
 /// The program's names, of libfuse 3 and libfuse 2.
 pub const NAMES: [&str; 2] = ["fusermount3", "fusermount"];
-
-/// Whether this process may mount by itself.
-pub fn may_mount() -> bool {
-    rustix::thread::capabilities(None)
-        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
-}
 
 /// A new mailbox: where fusermount puts the device, and where it is looked at.
 ///

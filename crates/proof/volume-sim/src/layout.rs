@@ -6,11 +6,10 @@
 use anyhow::{Context, Result, ensure};
 use belay_disk::FileDisk;
 use belay_logical::Logical;
-use belay_posix::{Caller, Time};
+use belay_posix::Caller;
 use belay_store::{DataMode, Parameters, root};
 use std::fmt;
 use std::path::Path;
-use std::time::SystemTime;
 
 /// Where the blocks of a volume go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,18 +85,7 @@ fn free_at_once(path: &Path) -> Result<()> {
     let parameters = Layout::FreedAtOnce.parameters();
     let mut volume = Logical::format(identity.volume, vec![(identity.store, &disk)], parameters)
         .with_context(told)?;
-    belay_posix::format(&mut volume, caller()).with_context(told)
-}
-
-/// Whose the directory at the top is.
-fn caller() -> Caller {
-    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    let seconds = i64::try_from(since.as_secs()).unwrap_or_default();
-    Caller {
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-        now: Time { seconds, nanoseconds: since.subsec_nanos() },
-    }
+    belay_posix::format(&mut volume, Caller::own()).with_context(told)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What is kept of a file beside its data: the attributes of its object.
 
 use belay_object::ObjectId;
+use std::time::SystemTime;
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -11,6 +12,15 @@ pub struct Time {
     pub seconds: i64,
     /// Nanoseconds: less than 10^9.
     pub nanoseconds: u32,
+}
+
+impl Time {
+    /// This moment.
+    pub fn now() -> Self {
+        let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let seconds = i64::try_from(since.as_secs()).unwrap_or_default();
+        Self { seconds, nanoseconds: since.subsec_nanos() }
+    }
 }
 
 /// What kind of file it is.

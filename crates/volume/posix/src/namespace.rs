@@ -28,6 +28,14 @@ pub struct Caller {
     pub now: Time,
 }
 
+impl Caller {
+    /// This process, now.
+    pub fn own() -> Self {
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        Self { uid, gid, now: Time::now() }
+    }
+}
+
 /// What is to be changed of a file's metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change {

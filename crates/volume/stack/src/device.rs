@@ -5,8 +5,7 @@ use nix::mount::{MsFlags, mount};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::thread::{CapabilitySet, capabilities};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -15,16 +14,13 @@ use std::process::{Command, Stdio};
 const FUSERMOUNT: &str = "fusermount3";
 /// Where it is told of the socket through which the device is to come (fusermount3.c).
 const SOCKET: &str = "_FUSE_COMMFD";
-/// What root has allowed ordinary users.
-const CONFIGURATION: &str = "/etc/fuse.conf";
 
 /// Mounts the volume of that name.
 ///
 /// # Errors
 /// If that is not allowed.
 pub fn open(name: &str, mountpoint: &Path) -> Result<File> {
-    let sets = capabilities(None).context("cannot find out what this process may do")?;
-    match sets.effective.contains(CapabilitySet::SYS_ADMIN) {
+    match belay_sys::may_mount() {
         true => mount_it(name, mountpoint),
         false => have_it_mounted(name, mountpoint),
     }
@@ -49,7 +45,7 @@ fn have_it_mounted(name: &str, mountpoint: &Path) -> Result<File> {
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .context("cannot make a socket pair")?;
     fcntl_setfd(&there, FdFlags::empty()).context("cannot pass a socket on")?;
-    let others = if users_may_let_others_in() { ",allow_other" } else { "" };
+    let others = if belay_sys::users_may_let_others_in() { ",allow_other" } else { "" };
     let options = format!("default_permissions,fsname={name},subtype=belay{others}");
     let mut child = Command::new(FUSERMOUNT)
         .args(["-o", &options, "--"])
@@ -78,10 +74,4 @@ fn receive(socket: &OwnedFd) -> Result<Option<OwnedFd>> {
         }
     }
     belay_sys::receive(socket.as_fd()).context("cannot receive the device")
-}
-
-/// Whether others may see what an ordinary user mounts: a line of fuse.conf(5) says so.
-fn users_may_let_others_in() -> bool {
-    let text = fs::read_to_string(CONFIGURATION).unwrap_or_default();
-    text.lines().any(|line| line.trim() == "user_allow_other")
 }

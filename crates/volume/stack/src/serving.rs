@@ -26,7 +26,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::SystemTime;
 
 const ENOENT: i32 = 2;
 const EINTR: i32 = 4;
@@ -263,7 +262,7 @@ impl<'a> Worker<'a> {
         let mut fetched = Fetched::default();
         for _ in 0..PATIENCE {
             let handled =
-                lock(&self.serving.state).module.handle_with(&mut fetched, message, now());
+                lock(&self.serving.state).module.handle_with(&mut fetched, message, Time::now());
             match handled {
                 Ok(Outcome::Full) => {
                     self.give_turn_away();
@@ -288,7 +287,7 @@ impl<'a> Worker<'a> {
         let mut below = Fetched::waiting_for(self.store());
         let mut state = lock(&self.serving.state);
         let outcome = loop {
-            match state.module.handle_with(&mut below, message, now()) {
+            match state.module.handle_with(&mut below, message, Time::now()) {
                 Ok(Outcome::Full) if self.make_room() => {}
                 Ok(outcome) => break Some(outcome),
                 // It waits, and lacks nothing.
@@ -323,9 +322,4 @@ fn asked_for_record(request: &Request<'_>) -> Option<u64> {
         return None;
     }
     record::asked_by(request.names().first?)
-}
-
-fn now() -> Time {
-    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    Time { seconds: since.as_secs() as i64, nanoseconds: since.subsec_nanos() }
 }

@@ -6,7 +6,7 @@ use crate::messages::Out;
 use anyhow::{Context, Result, anyhow, bail};
 use belay_disk::{BLOCK, Disk, FileDisk, ZEROS};
 use belay_logical::Logical;
-use belay_posix::{Caller, Time};
+use belay_posix::Caller;
 use belay_registry::{Definition, Registry, Store, Uuid, definition};
 use belay_store::{DataMode, Geometry, Parameters};
 use belay_supervisor::text::bytes;
@@ -16,7 +16,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::SystemTime;
 
 /// The smallest store in bytes.
 const LEAST: u64 = 16 << 20;
@@ -152,7 +151,7 @@ impl Made {
         let disks = named.into_iter().map(|(id, disk)| (id.into_bytes(), disk)).collect();
         let mut logical =
             Logical::format(id.into_bytes(), disks, parameters).map_err(|why| self.failed(why))?;
-        belay_posix::format(&mut logical, caller()).map_err(|why| self.failed(why))?;
+        belay_posix::format(&mut logical, Caller::own()).map_err(|why| self.failed(why))?;
         for path in &self.new {
             // So that it has its name after a power failure.
             let folder = path.parent().unwrap_or(Path::new("/"));
@@ -233,15 +232,4 @@ fn resolved(path: &Path) -> Result<PathBuf> {
         format!("cannot make {shown}: {} is not there; make the folder before", folder.display())
     })?;
     Ok(folder.join(name))
-}
-
-/// To whom the directory at the top belongs.
-fn caller() -> Caller {
-    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    let seconds = i64::try_from(since.as_secs()).unwrap_or_default();
-    Caller {
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-        now: Time { seconds, nanoseconds: since.subsec_nanos() },
-    }
 }
