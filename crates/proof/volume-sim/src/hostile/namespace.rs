@@ -133,43 +133,6 @@ fn spoil(below: &mut Objects, bytes: &mut Bytes<'_>) {
     }
 }
 
-const OPCODES: [Opcode; 34] = [
-    Opcode::LOOKUP,
-    Opcode::FORGET,
-    Opcode::GETATTR,
-    Opcode::SETATTR,
-    Opcode::READLINK,
-    Opcode::SYMLINK,
-    Opcode::MKNOD,
-    Opcode::MKDIR,
-    Opcode::UNLINK,
-    Opcode::RMDIR,
-    Opcode::RENAME,
-    Opcode::LINK,
-    Opcode::OPEN,
-    Opcode::READ,
-    Opcode::WRITE,
-    Opcode::STATFS,
-    Opcode::RELEASE,
-    Opcode::FSYNC,
-    Opcode::SETXATTR,
-    Opcode::GETXATTR,
-    Opcode::LISTXATTR,
-    Opcode::REMOVEXATTR,
-    Opcode::FLUSH,
-    Opcode::INIT,
-    Opcode::OPENDIR,
-    Opcode::READDIR,
-    Opcode::READDIRPLUS,
-    Opcode::FSYNCDIR,
-    Opcode::CREATE,
-    Opcode::INTERRUPT,
-    Opcode::BATCH_FORGET,
-    Opcode::FALLOCATE,
-    Opcode::RENAME2,
-    Opcode::LSEEK,
-];
-
 /// A body: words, which may be anything, names, and bytes.
 fn body(bytes: &mut Bytes<'_>, objects: &[u64]) -> Vec<u8> {
     let (words, rest) = (bytes.byte(), bytes.byte());
@@ -210,7 +173,7 @@ fn send(
     objects: &[u64],
     bytes: &mut Bytes<'_>,
 ) {
-    let opcode = OPCODES.get(bytes.below(OPCODES.len())).copied().unwrap_or(Opcode::LOOKUP);
+    let opcode = Opcode::ALL.get(bytes.below(Opcode::ALL.len())).copied().unwrap_or(Opcode::LOOKUP);
     let nodeid = match bytes.byte() {
         which @ 0..192 => objects.get(usize::from(which) % objects.len().max(1)).copied(),
         _ => None,
