@@ -16,6 +16,7 @@ mod scribble;
 mod soak;
 mod study;
 mod suite;
+mod target;
 mod volume;
 mod worker;
 mod zoo;

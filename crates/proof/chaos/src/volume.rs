@@ -1,6 +1,7 @@
 //! Kills the processes of a volume: one at a time, or several at once.
 
 use crate::killer::{Plan, Toll, aim, pause};
+use crate::target::{self, Target};
 use anyhow::{Context, Result};
 use belay_fixtures::{Fixture, process};
 use rand::seq::{IndexedRandom, SliceRandom};
@@ -9,29 +10,23 @@ use rand_chacha::ChaCha12Rng;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// How long belay may take to say which processes there are.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// How long keeper and supervisor are let be after one of them was killed: the mount ends with both, and who has just been started in the
 /// place of one has not taken over yet.
 const TRUCE: Duration = Duration::from_secs(2);
 
 /// The processes that live, by what a status says. `own`: keeper or supervisor may be among them.
 fn victims(status: &Value, own: bool, rng: &mut impl Rng) -> Vec<u32> {
-    let mut found: Vec<u64> = Vec::new();
-    found.extend(status.pointer("/daemon/pid").and_then(Value::as_u64));
-    let companions = status["companions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    found.extend(companions.iter().filter_map(|one| one["pid"].as_u64()));
+    let roles = [Target::Namespace, Target::Store, Target::Cache];
+    let mut found: Vec<u32> = roles.iter().filter_map(|role| role.pid(status)).collect();
     if own {
         found.extend(belays(status).choose(rng));
     }
-    found.into_iter().filter_map(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 1).collect()
+    found
 }
 
 /// Keeper and supervisor.
-fn belays(status: &Value) -> Vec<u64> {
-    let paths = ["/supervisor/pid", "/keeper/pid"];
-    paths.iter().filter_map(|path| status.pointer(path)?.as_u64()).collect()
+fn belays(status: &Value) -> Vec<u32> {
+    [Target::Supervisor, Target::Keeper].iter().filter_map(|role| role.pid(status)).collect()
 }
 
 /// Kills until it is to stop, or has killed enough.
@@ -42,15 +37,7 @@ pub fn hunt(fixture: &Fixture, plan: &Plan, toll: &Toll) -> Result<()> {
         if toll.stop.wait(pause(plan.every, &mut rng)) || toll.stop.asked() {
             return Ok(());
         }
-        let begin = Instant::now();
-        let status = loop {
-            match fixture.belay_status() {
-                Ok(status) => break status,
-                Err(why) if begin.elapsed() > PATIENCE => return Err(why),
-                // Who answers may have been killed just now.
-                Err(_) => {}
-            }
-        };
+        let status = target::status(fixture)?;
         let mut victims = victims(&status, truce <= Instant::now(), &mut rng);
         victims.shuffle(&mut rng);
         // One in four times several at once, all of them included.
@@ -64,7 +51,7 @@ pub fn hunt(fixture: &Fixture, plan: &Plan, toll: &Toll) -> Result<()> {
         }
         // Who has ended since needs no killing.
         let own = belays(&status);
-        if victims.iter().take(count).any(|pid| own.contains(&u64::from(*pid))) {
+        if victims.iter().take(count).any(|pid| own.contains(pid)) {
             truce = Instant::now() + TRUCE;
         }
         let killed = victims.iter().take(count).filter(|pid| process::kill(**pid, signal).is_ok());

@@ -8,10 +8,10 @@ mod table;
 
 use super::loop_of_work::{Oracle, Run};
 use super::probe::{self, Doing, Seen};
-use super::target::{self, Target};
 use crate::interrupt::{self, Stop};
 use crate::killer;
 use crate::report::Blackout;
+use crate::target::{self, Target};
 use anyhow::{Context, Result, bail};
 use belay_fixtures::{Fixture, FixtureOptions, Kind, Signal, parse_signal, signal_name};
 use belay_stack::memory::{self, Memory};

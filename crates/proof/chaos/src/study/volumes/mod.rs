@@ -5,7 +5,6 @@
 //! | `loris` | the lower layers are killed while OpenSSH is built in a loop: for how long do they not serve? (Loris VII-B) |
 //! | `table3` | the namespace module is killed, and its code is corrupted: is each crash survived? (namespace transactions V-B) |
 //! | `loop_of_work` | one run of a workload after the other, each compared with an undisturbed one |
-//! | `target` | the processes of a volume, and how one is killed for sure |
 //! | `probe` | an application that does something tiny again and again |
 //! | `code` | faults in the code of a running process |
 //! | `spread` | what is told of many measurements |
@@ -16,4 +15,3 @@ pub mod loris;
 mod probe;
 mod spread;
 pub mod table3;
-mod target;

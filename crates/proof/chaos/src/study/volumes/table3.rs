@@ -8,10 +8,10 @@ mod table;
 
 use super::code::Code;
 use super::loop_of_work::{Oracle, Run};
-use super::target;
 use crate::interrupt::{self, Stop};
 use crate::killer;
 use crate::report::Blackout;
+use crate::target;
 use anyhow::{Context, Result, bail};
 use belay_fixtures::{Belay, Fixture, FixtureOptions, Kind, Signal, parse_signal, signal_name};
 use belay_workloads::{Name, Scale, Workload};

@@ -1,7 +1,7 @@
 //! What the lower layers have said of their recoveries, and which kill each of them is owed to.
 
-use super::super::target::Target;
 use super::table::Kill;
+use crate::target::Target;
 use belay_stack::report::{CacheReport, Opening, Recovery, StoreReport};
 use serde::de::DeserializeOwned;
 use serde_json::Value;

@@ -1,9 +1,9 @@
 //! What came of the kills, for programs and for people.
 
 use super::super::spread::Spread;
-use super::super::target::Target;
 use crate::report::Blackout;
 use crate::study::results;
+use crate::target::Target;
 use anyhow::Result;
 use belay_fixtures::table::{numbers, tabulate, words};
 use serde::Serialize;

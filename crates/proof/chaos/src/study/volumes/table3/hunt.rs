@@ -1,11 +1,11 @@
 //! Injects one fault after the other, each when the module has answered since the one before.
 
 use super::super::code::{Code, Patient};
-use super::super::target::{self, Target};
 use super::Injection;
 use super::table::{End, Shot};
 use crate::interrupt::Stop;
 use crate::killer;
+use crate::target::{self, Target};
 use anyhow::{Context, Result, ensure};
 use belay_fixtures::{Fixture, Signal, process};
 use rand::seq::IndexedRandom;
