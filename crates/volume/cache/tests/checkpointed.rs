@@ -1,96 +1,17 @@
 //! A life of a publisher begins while checkpoints are taken: it sees all that was published, and finds all answers.
 
+mod below;
 mod words;
 
 use belay_cache::answers::Answers;
 use belay_cache::{Capacity, Cleaner, Error, Layout, Publisher, Shared};
-use belay_object::{Attributes, Class, Credit, Lower, ObjectId, Operation, PAGE, Room};
+use belay_object::{Class, ObjectId, PAGE};
+use below::{Below, Over, ample};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard};
 use words::Words;
-
-/// What the layer below has: of each object its first page, by its first byte.
-#[derive(Default)]
-struct Kept {
-    epoch: u64,
-    upto: u64,
-    objects: BTreeMap<ObjectId, u8>,
-}
-
-#[derive(Clone, Default)]
-struct Below(Arc<Mutex<Kept>>);
-
-impl Below {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap()
-    }
-}
-
-fn ample() -> Room {
-    let credit = Credit { blocks: 1 << 30, pairs: 1 << 29 };
-    Room { capacity: 1 << 30, free: 1 << 30, available: 1 << 30, credit }
-}
-
-impl Lower for Below {
-    type Error = Infallible;
-
-    fn epoch(&mut self) -> Result<u64, Infallible> {
-        Ok(self.kept().epoch + 1)
-    }
-    fn attributes(&mut self, object: ObjectId) -> Result<Option<Attributes>, Infallible> {
-        let found = self.kept().objects.get(&object).copied();
-        let there = |_| Attributes { size: 4096, class: Class::Data, attributes: Vec::new() };
-        Ok(found.map(there))
-    }
-    fn read(&mut self, object: ObjectId, _: u64, out: &mut [u8]) -> Result<(), Infallible> {
-        out.fill(self.kept().objects[&object]);
-        Ok(())
-    }
-    fn apply(&mut self, operation: &Operation<'_>) -> Result<(), Infallible> {
-        match *operation {
-            Operation::Create { object, .. } => {
-                self.kept().objects.insert(object, 0);
-            }
-            Operation::Write { object, data, .. } => {
-                self.kept().objects.insert(object, data[0]);
-            }
-            Operation::Delete { object } => {
-                self.kept().objects.remove(&object);
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-    fn checkpoint(&mut self, upto: u64) -> Result<u64, Infallible> {
-        let mut kept = self.kept();
-        kept.epoch += 1;
-        kept.upto = upto;
-        Ok(kept.epoch)
-    }
-    fn upto(&mut self) -> Result<u64, Infallible> {
-        Ok(self.kept().upto)
-    }
-    fn room(&mut self) -> Result<Room, Infallible> {
-        Ok(ample())
-    }
-    fn append_intent(&mut self, _: &[u8]) -> Result<bool, Infallible> {
-        Ok(true)
-    }
-    fn intents(&mut self) -> Result<Vec<Vec<u8>>, Infallible> {
-        Ok(Vec::new())
-    }
-}
-
-/// Ends the checkpoints, also when something fails.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, SeqCst);
-    }
-}
 
 #[test]
 fn a_life_that_begins_amid_checkpoints_sees_all() {

@@ -1,14 +1,15 @@
 //! Processes at the same time, as threads on one memory: publishers, a reader, a cache that takes checkpoints and syncs, and stores that
 //! it is the only one to change. Each page is filled with a tag that tells object, page and version.
 
+mod below;
 mod words;
 
 use belay_cache::{Capacity, Cleaner, Error, Layout, Publisher, Shared};
-use belay_object::{Attributes, Class, Credit, Lower, ObjectId, Operation, PAGE, Room};
-use std::collections::BTreeMap;
+use belay_object::{Class, ObjectId, Operation, PAGE};
+use below::{Below, Over, ample};
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard};
 use words::Words;
 
 /// Objects of each publisher.
@@ -38,100 +39,6 @@ fn version_of(object: ObjectId, page: u64, content: &[u8; PAGE]) -> Option<u64> 
     let version = first & 0xff_ffff_ffff;
     assert!(*content == tag(object, page, version), "page {page} of {object} is mixed: {first:x}");
     Some(version)
-}
-
-type Pages = BTreeMap<u64, Box<[u8; PAGE]>>;
-
-/// What the stores have: what is being brought is seen by nobody before the checkpoint.
-#[derive(Default)]
-struct Kept {
-    epoch: u64,
-    upto: u64,
-    objects: BTreeMap<ObjectId, (u64, Pages)>,
-}
-
-#[derive(Clone, Default)]
-struct Below(Arc<Mutex<Kept>>);
-
-impl Below {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap()
-    }
-}
-
-fn ample() -> Room {
-    let credit = Credit { blocks: 1 << 30, pairs: 1 << 29 };
-    Room { capacity: 1 << 30, free: 1 << 30, available: 1 << 30, credit }
-}
-
-impl Lower for Below {
-    type Error = Infallible;
-
-    fn epoch(&mut self) -> Result<u64, Infallible> {
-        Ok(self.kept().epoch + 1)
-    }
-    fn attributes(&mut self, object: ObjectId) -> Result<Option<Attributes>, Infallible> {
-        let size = self.kept().objects.get(&object).map(|(size, _)| *size);
-        let class = class_of(object);
-        Ok(size.map(|size| Attributes { size, class, attributes: Vec::new() }))
-    }
-    fn read(&mut self, object: ObjectId, page: u64, out: &mut [u8]) -> Result<(), Infallible> {
-        let kept = self.kept();
-        for (number, out) in (page..).zip(out.chunks_mut(PAGE)) {
-            let found = kept.objects.get(&object).and_then(|(_, pages)| pages.get(&number));
-            out.copy_from_slice(found.map_or(&[0; PAGE], |content| &**content));
-        }
-        Ok(())
-    }
-    fn apply(&mut self, operation: &Operation<'_>) -> Result<(), Infallible> {
-        let mut kept = self.kept();
-        match *operation {
-            Operation::Create { object, .. } => {
-                kept.objects.insert(object, (0, Pages::new()));
-            }
-            Operation::Write { object, page, data } => {
-                let (contents, _) = data.as_chunks::<PAGE>();
-                let pages = &mut kept.objects.get_mut(&object).unwrap().1;
-                pages.extend((page..).zip(contents.iter().map(|content| Box::new(*content))));
-            }
-            Operation::SetSize { object, size } => {
-                let (is, pages) = kept.objects.get_mut(&object).unwrap();
-                *is = size;
-                pages.retain(|page, _| page * (PAGE as u64) < size);
-            }
-            Operation::Delete { object } => {
-                kept.objects.remove(&object);
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-    fn checkpoint(&mut self, upto: u64) -> Result<u64, Infallible> {
-        let mut kept = self.kept();
-        (kept.epoch, kept.upto) = (kept.epoch + 1, upto);
-        Ok(kept.epoch)
-    }
-    fn upto(&mut self) -> Result<u64, Infallible> {
-        Ok(self.kept().upto)
-    }
-    fn room(&mut self) -> Result<Room, Infallible> {
-        Ok(ample())
-    }
-    fn append_intent(&mut self, _: &[u8]) -> Result<bool, Infallible> {
-        Ok(true)
-    }
-    fn intents(&mut self) -> Result<Vec<Vec<u8>>, Infallible> {
-        Ok(Vec::new())
-    }
-}
-
-/// Ends the others, also when something fails.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, SeqCst);
-    }
 }
 
 type Module = Publisher<Arc<Words>>;
@@ -264,11 +171,10 @@ fn pages_are_never_mixed_whoever_works_at_the_same_time() {
     cleaner.checkpoint(&mut below.clone()).unwrap();
     assert!(shared.is_empty());
     for object in (0..PUBLISHERS).flat_map(objects) {
-        let kept = below.kept();
-        let (size, pages) = &kept.objects[&object];
-        assert_eq!(*size, whole_size());
+        let (class, size, pages) = below.object(object);
+        assert_eq!((class, size), (class_of(object), whole_size()));
         for (page, content) in pages {
-            assert_eq!(version_of(object, *page, content), Some(VERSIONS));
+            assert_eq!(version_of(object, page, &content), Some(VERSIONS));
         }
     }
     println!("{reads:?} reads, {checkpoints:?} checkpoints, {syncs:?} syncs");
