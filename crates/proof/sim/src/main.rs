@@ -2,19 +2,15 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result, bail};
+use belay_seeds::{Plan, Share, simulate};
 use belay_sim::scenario::{Scenario, Tally};
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::panic::catch_unwind;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 /// Simulates applications, a kernel, and daemons that die at any step, around the host that ships
 ///
@@ -61,87 +57,19 @@ struct Counts {
     tally: Tally,
 }
 
-/// How far a scenario is.
-struct Share {
-    scenario: Scenario,
-    next: u64,
-    tally: Tally,
-}
-
-/// What the threads share.
-struct Work {
-    operations: u64,
-    failed: AtomicBool,
-    shares: Mutex<Vec<Share>>,
-    bar: ProgressBar,
-}
-
-impl Work {
-    /// Takes the next seed of the scenario that is least done, until enough is done or something has gone wrong.
-    fn pursue(&self) {
-        while let Some((at, scenario, seed)) = self.next() {
-            // It says itself what is wrong.
-            let Ok(tally) = catch_unwind(|| scenario.run(seed)) else {
-                self.failed.store(true, Ordering::Relaxed);
-                let name = scenario.name();
-                self.bar.suspend(|| {
-                    eprintln!(
-                        "belay-sim: seed {seed} of {name} goes wrong; again: BELAY_TRACE=1 belay-sim --scenario {name} \
-                         --seed {seed} --operations 1 --threads 1"
-                    );
-                });
-                return;
-            };
-            self.bar.inc(tally.operations);
-            if let Some(share) = self.shares().get_mut(at) {
-                share.tally.join(tally);
-            }
-        }
-    }
-
-    fn next(&self) -> Option<(usize, Scenario, u64)> {
-        let mut shares = self.shares();
-        let done: u64 = shares.iter().map(|share| share.tally.operations).sum();
-        if done >= self.operations || self.failed.load(Ordering::Relaxed) {
-            return None;
-        }
-        let all = shares.iter_mut().enumerate();
-        let (at, share) = all.min_by_key(|(_, share)| share.tally.operations)?;
-        share.next += 1;
-        Some((at, share.scenario, share.next - 1))
-    }
-
-    fn shares(&self) -> MutexGuard<'_, Vec<Share>> {
-        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 fn run(cli: &Cli) -> Result<()> {
-    let style =
-        ProgressStyle::with_template("{bar:40} {human_pos}/{human_len} operations, {eta} left")?;
     let scenarios = if cli.scenario.is_empty() { &Scenario::ALL[..] } else { &cli.scenario };
-    let share = |scenario: &Scenario| Share {
-        scenario: *scenario,
-        next: cli.seed,
-        tally: Tally::default(),
-    };
-    let work = Work {
-        operations: cli.operations,
-        failed: AtomicBool::new(false),
-        shares: Mutex::new(scenarios.iter().map(share).collect()),
-        bar: ProgressBar::new(cli.operations).with_style(style),
-    };
-    let threads = cli.threads.or_else(|| thread::available_parallelism().ok().map(usize::from));
-    thread::scope(|scope| {
-        for _ in 0..threads.unwrap_or(1).max(1) {
-            scope.spawn(|| work.pursue());
-        }
-    });
-    work.bar.finish_and_clear();
+    let plan = Plan { operations: cli.operations, first_seed: cli.seed, threads: cli.threads };
+    let (shares, is_right) = simulate(plan, scenarios, |scenario, seed, _| {
+        let name = scenario.name();
+        format!(
+            "belay-sim: seed {seed} of {name} goes wrong; again: BELAY_TRACE=1 belay-sim --scenario {name} --seed {seed} \
+             --operations 1 --threads 1"
+        )
+    })?;
     let mut results = Results { schema_version: 1, first_seed: cli.seed, ..Results::default() };
-    for share in work.shares().iter() {
-        let (name, tally) = (share.scenario.name(), share.tally);
-        let seeds = share.next - cli.seed;
+    for Share { scenario, seeds, tally, .. } in shares {
+        let name = scenario.name();
         println!(
             "{name}: {} seeds, {} simulations, {} operations, {} crashes at one of {} steps",
             seeds, tally.simulations, tally.operations, tally.crashes, tally.steps
@@ -149,7 +77,7 @@ fn run(cli: &Cli) -> Result<()> {
         results.operations += tally.operations;
         results.scenarios.insert(name, Counts { seeds, tally });
     }
-    if work.failed.load(Ordering::Relaxed) {
+    if !is_right {
         bail!("what an application saw differs from what it would have seen without a crash");
     }
     println!("{} operations: all as they should be", results.operations);

@@ -92,3 +92,13 @@ impl Outcome {
         }
     }
 }
+
+impl belay_seeds::Tally for Outcome {
+    fn operations(&self) -> u64 {
+        self.operations
+    }
+
+    fn join(&mut self, other: &Self) {
+        Self::join(self, other);
+    }
+}

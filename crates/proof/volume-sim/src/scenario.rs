@@ -63,14 +63,6 @@ impl Scenario {
         }
     }
 
-    /// How large its part of all operations is: those with most work behind each have half of what the others have.
-    pub fn share(self) -> u64 {
-        match self {
-            Self::Cache | Self::Full => 1,
-            _ => 2,
-        }
-    }
-
     /// Runs it with this seed.
     ///
     /// # Errors
@@ -86,6 +78,22 @@ impl Scenario {
             Self::Logical => logical(seed),
             Self::FileStore => file_store(seed, None),
         }
+    }
+}
+
+impl belay_seeds::Scenario for Scenario {
+    type Tally = Outcome;
+
+    /// Those with most work behind each operation have half of what the others have.
+    fn share(self) -> u64 {
+        match self {
+            Self::Cache | Self::Full => 1,
+            _ => 2,
+        }
+    }
+
+    fn run(self, seed: u64) -> Result<Outcome, String> {
+        Self::run(self, seed)
     }
 }
 

@@ -8,6 +8,7 @@ mod checkpoint;
 mod poison;
 mod scripts;
 
+use belay_seeds::Tally as _;
 use belay_sim::memory::Rng;
 use belay_sim::scenario::{self, FLAVOURS, Scenario, Tally};
 use belay_sim::world::{Setup, run};
@@ -29,7 +30,7 @@ fn seeds(n: u64) -> Vec<u64> {
 /// Runs it with so many seeds.
 fn all(scenario: Scenario, n: u64) {
     let mut tally = Tally::default();
-    seeds(n).into_iter().for_each(|seed| tally.join(scenario.run(seed)));
+    seeds(n).into_iter().for_each(|seed| tally.join(&scenario.run(seed)));
     assert!(tally.crashes > 0, "{tally:?}");
 }
 
