@@ -155,7 +155,8 @@ impl<M: Memory> Publisher<M> {
         draft.transaction.add(&Operation::Create { object, class, attributes });
     }
 
-    /// Adds the writing of whole pages.
+    /// Adds the writing of whole pages. The length of the object must reach there when the transaction ends ([`Operation::SetSize`]): what is
+    /// behind it does not come back from the layer below.
     ///
     /// # Errors
     /// [`Error::Full`], which leaves the transaction without them; [`Error::NoSpace`] if it is too large for the cache.

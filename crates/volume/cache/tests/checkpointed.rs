@@ -5,7 +5,7 @@ mod words;
 
 use belay_cache::answers::Answers;
 use belay_cache::{Capacity, Cleaner, Error, Layout, Publisher, Shared};
-use belay_object::{Class, ObjectId, PAGE};
+use belay_object::{Class, ObjectId, Operation, PAGE};
 use below::{Below, Over, ample};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -53,6 +53,7 @@ fn a_life_that_begins_amid_checkpoints_sees_all() {
                     }
                     let written =
                         module.write::<Infallible>(&mut draft, object, 0, &[[byte; PAGE]]);
+                    module.add(&mut draft, &Operation::SetSize { object, size: PAGE as u64 });
                     let done = match written {
                         Ok(()) => module.commit::<Infallible>(draft, unique, &[byte]).map(|_| ()),
                         Err(why) => {

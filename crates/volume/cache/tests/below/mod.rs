@@ -12,7 +12,7 @@ pub type Pages = BTreeMap<u64, Box<[u8; PAGE]>>;
 /// An object: its class, its length, and its pages.
 pub type Object = (Class, u64, Pages);
 
-/// What the stores have: what is being brought is seen by nobody before the checkpoint.
+/// What the stores have.
 #[derive(Default)]
 struct Kept {
     epoch: u64,
