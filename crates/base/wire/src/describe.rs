@@ -10,8 +10,8 @@ use crate::abi::{
     AccessIn, BatchForgetIn, BmapIn, CopyFileRangeIn, CreateIn, FallocateIn, FlushIn, ForgetIn,
     FsyncIn, GETATTR_FH, GetattrIn, GetxattrIn, InitIn, InterruptIn, IoctlIn, LK_FLOCK, LinkIn,
     LkIn, LseekIn, MkdirIn, MknodIn, NotifyRetrieveIn, OpenIn, POLL_SCHEDULE_NOTIFY, PollIn,
-    ReadIn, ReleaseIn, RemovemappingIn, Rename2In, RenameIn, SetattrIn, SetupmappingIn,
-    SetxattrInShort, StatxIn, WRITE_CACHE, WriteIn, fattr,
+    ReadIn, ReleaseIn, RemovemappingIn, Rename2In, RenameIn, SetattrIn, SetattrValid,
+    SetupmappingIn, SetxattrInShort, StatxIn, WRITE_CACHE, WriteIn,
 };
 use crate::opcode::Opcode;
 use crate::request::Request;
@@ -164,7 +164,7 @@ fn arguments(r: &Request<'_>) -> Option<String> {
                 b.major,
                 b.minor,
                 b.max_readahead,
-                b.flags64()
+                b.flags64().bits()
             )
         }
         Opcode::INTERRUPT => {
@@ -305,24 +305,24 @@ fn batch_forget(r: &Request<'_>) -> Option<String> {
 
 /// Only the fields that are to be changed.
 fn setattr(b: &SetattrIn) -> String {
-    let on = |bit: u32| b.valid & bit != 0;
-    let mut parts = vec![format!("valid={:#x}", b.valid)];
-    if on(fattr::MODE) {
+    let on = |bit: SetattrValid| b.valid.intersects(bit);
+    let mut parts = vec![format!("valid={:#x}", b.valid.bits())];
+    if on(SetattrValid::MODE) {
         parts.push(format!("mode={:#o}", b.mode));
     }
-    if on(fattr::UID) {
+    if on(SetattrValid::UID) {
         parts.push(format!("uid={}", b.uid));
     }
-    if on(fattr::GID) {
+    if on(SetattrValid::GID) {
         parts.push(format!("gid={}", b.gid));
     }
-    if on(fattr::SIZE) {
+    if on(SetattrValid::SIZE) {
         parts.push(format!("size={}", b.size));
     }
     for (bit, now, name, seconds, nanos) in [
-        (fattr::ATIME, fattr::ATIME_NOW, "atime", b.atime, b.atimensec),
-        (fattr::MTIME, fattr::MTIME_NOW, "mtime", b.mtime, b.mtimensec),
-        (fattr::CTIME, 0, "ctime", b.ctime, b.ctimensec),
+        (SetattrValid::ATIME, SetattrValid::ATIME_NOW, "atime", b.atime, b.atimensec),
+        (SetattrValid::MTIME, SetattrValid::MTIME_NOW, "mtime", b.mtime, b.mtimensec),
+        (SetattrValid::CTIME, SetattrValid::empty(), "ctime", b.ctime, b.ctimensec),
     ] {
         if on(now) {
             parts.push(format!("{name}=now"));
@@ -330,7 +330,7 @@ fn setattr(b: &SetattrIn) -> String {
             parts.push(format!("{name}={seconds}.{nanos:09}"));
         }
     }
-    if on(fattr::FH) {
+    if on(SetattrValid::FH) {
         parts.push(format!("fh={}", b.fh));
     }
     parts.join(" ")

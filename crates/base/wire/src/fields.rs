@@ -6,7 +6,8 @@
 use std::mem::offset_of;
 
 use crate::abi::{
-    CopyFileRangeIn, GETATTR_FH, GetattrIn, LinkIn, Rename2In, RenameIn, SetattrIn, StatxIn, fattr,
+    CopyFileRangeIn, GETATTR_FH, GetattrIn, LinkIn, Rename2In, RenameIn, SetattrIn, SetattrValid,
+    StatxIn,
 };
 use crate::opcode::{Opcode, OpcodeSet};
 use crate::request::{HEADER, Request};
@@ -152,7 +153,7 @@ fn other_handle_fields(request: &Request<'_>) -> Fields {
         ),
         Opcode::GETATTR => flagged(request, GETATTR_FH, offset_of!(GetattrIn, fh)),
         Opcode::STATX => flagged(request, GETATTR_FH, offset_of!(StatxIn, fh)),
-        Opcode::SETATTR => flagged(request, fattr::FH, offset_of!(SetattrIn, fh)),
+        Opcode::SETATTR => flagged(request, SetattrValid::FH.bits(), offset_of!(SetattrIn, fh)),
         _ => Fields::default(),
     }
 }

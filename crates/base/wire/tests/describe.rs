@@ -84,7 +84,11 @@ fn data_is_never_shown() {
 #[test]
 fn only_what_setattr_changes() {
     let change = SetattrIn {
-        valid: fattr::SIZE | fattr::MTIME | fattr::MTIME_NOW | fattr::CTIME | fattr::FH,
+        valid: SetattrValid::SIZE
+            | SetattrValid::MTIME
+            | SetattrValid::MTIME_NOW
+            | SetattrValid::CTIME
+            | SetattrValid::FH,
         size: 10,
         fh: 3,
         ctime: 5,

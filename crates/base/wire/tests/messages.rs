@@ -149,7 +149,7 @@ fn builders_make_what_they_say() {
     let mut change = SetattrIn { fh: 5, ..Default::default() };
     let m = build::setattr(IDS, &change);
     assert_eq!(at(&m, handle_fields(&parse(&m))), [0u64; 0]);
-    change.valid = fattr::FH | fattr::SIZE;
+    change.valid = SetattrValid::FH | SetattrValid::SIZE;
     let m = build::setattr(IDS, &change);
     assert_eq!(at(&m, handle_fields(&parse(&m))), [5]);
 

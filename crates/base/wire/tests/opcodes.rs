@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use belay_wire::Opcode;
-use belay_wire::abi::{fattr, fopen, init_flags, notify};
+use belay_wire::abi::{FopenFlags, InitFlags, SetattrValid, notify};
 
 /// `NAME = n` and `#define NAME (1 << n)` of the header, as far as it is that simple.
 fn header() -> Option<HashMap<String, u64>> {
@@ -80,24 +80,30 @@ fn opcodes_are_those_of_the_installed_header() {
 #[test]
 fn flags_are_those_of_the_installed_header() {
     let Some(header) = header() else { return };
+    /// A code or flags, as a number, however many bytes it has.
+    fn number(value: &(impl zerocopy::IntoBytes + zerocopy::Immutable)) -> u64 {
+        let mut bytes = [0; 8];
+        value.as_bytes().iter().zip(&mut bytes).for_each(|(from, to)| *to = *from);
+        u64::from_ne_bytes(bytes)
+    }
     macro_rules! compare {
         ($prefix:literal $module:ident: $($name:ident)*) => {$(
             let name = concat!($prefix, stringify!($name));
             if let Some(&value) = header.get(name) {
-                assert_eq!($module::$name as u64, value, "{name}");
+                assert_eq!(number(&$module::$name), value, "{name}");
             }
         )*};
     }
-    compare!("FUSE_" init_flags: ASYNC_READ POSIX_LOCKS FILE_OPS ATOMIC_O_TRUNC EXPORT_SUPPORT BIG_WRITES
+    compare!("FUSE_" InitFlags: ASYNC_READ POSIX_LOCKS FILE_OPS ATOMIC_O_TRUNC EXPORT_SUPPORT BIG_WRITES
         DONT_MASK SPLICE_WRITE SPLICE_MOVE SPLICE_READ FLOCK_LOCKS HAS_IOCTL_DIR AUTO_INVAL_DATA
         DO_READDIRPLUS READDIRPLUS_AUTO ASYNC_DIO WRITEBACK_CACHE NO_OPEN_SUPPORT PARALLEL_DIROPS
         HANDLE_KILLPRIV POSIX_ACL ABORT_ERROR MAX_PAGES CACHE_SYMLINKS NO_OPENDIR_SUPPORT
         EXPLICIT_INVAL_DATA MAP_ALIGNMENT SUBMOUNTS HANDLE_KILLPRIV_V2 SETXATTR_EXT INIT_EXT INIT_RESERVED
         SECURITY_CTX HAS_INODE_DAX CREATE_SUPP_GROUP HAS_EXPIRE_ONLY DIRECT_IO_ALLOW_MMAP PASSTHROUGH
         NO_EXPORT_SUPPORT HAS_RESEND ALLOW_IDMAP OVER_IO_URING REQUEST_TIMEOUT);
-    compare!("FATTR_" fattr: MODE UID GID SIZE ATIME MTIME FH ATIME_NOW MTIME_NOW LOCKOWNER CTIME
+    compare!("FATTR_" SetattrValid: MODE UID GID SIZE ATIME MTIME FH ATIME_NOW MTIME_NOW LOCKOWNER CTIME
         KILL_SUIDGID);
-    compare!("FOPEN_" fopen: DIRECT_IO KEEP_CACHE NONSEEKABLE CACHE_DIR STREAM NOFLUSH
+    compare!("FOPEN_" FopenFlags: DIRECT_IO KEEP_CACHE NONSEEKABLE CACHE_DIR STREAM NOFLUSH
         PARALLEL_DIRECT_WRITES PASSTHROUGH);
     compare!("FUSE_NOTIFY_" notify: POLL INVAL_INODE INVAL_ENTRY STORE RETRIEVE DELETE RESEND INC_EPOCH
         PRUNE);
@@ -107,11 +113,11 @@ fn flags_are_those_of_the_installed_header() {
 
 #[test]
 fn flags_that_the_installed_header_may_lack() {
-    assert_eq!(init_flags::PASSTHROUGH, 1 << 37);
-    assert_eq!(init_flags::HAS_RESEND, 1 << 39);
-    assert_eq!(init_flags::OVER_IO_URING, 1 << 41);
-    assert_eq!(init_flags::REQUEST_TIMEOUT, 1 << 42);
-    assert_eq!(fopen::PASSTHROUGH, 1 << 7);
+    assert_eq!(InitFlags::PASSTHROUGH.bits(), 1 << 37);
+    assert_eq!(InitFlags::HAS_RESEND.bits(), 1 << 39);
+    assert_eq!(InitFlags::OVER_IO_URING.bits(), 1 << 41);
+    assert_eq!(InitFlags::REQUEST_TIMEOUT.bits(), 1 << 42);
+    assert_eq!(FopenFlags::PASSTHROUGH.bits(), 1 << 7);
     assert_eq!((notify::RESEND, notify::INC_EPOCH, notify::PRUNE), (7, 8, 9));
     assert_eq!(belay_wire::UNIQUE_RESEND, 1 << 63);
     assert_eq!(belay_wire::ROOT_ID, 1);

@@ -7,10 +7,10 @@ use zerocopy::IntoBytes;
 #[test]
 fn init_in_both_lengths() {
     let mut init = InitIn { major: 7, minor: 45, ..Default::default() };
-    init.set_flags64(init_flags::HAS_RESEND | init_flags::ASYNC_READ);
-    assert_eq!(init.flags64(), init_flags::ASYNC_READ);
-    init.set_flags64(init_flags::HAS_RESEND | init_flags::INIT_EXT);
-    assert_eq!(init.flags64(), init_flags::HAS_RESEND | init_flags::INIT_EXT);
+    init.set_flags64(InitFlags::HAS_RESEND | InitFlags::ASYNC_READ);
+    assert_eq!(init.flags64(), InitFlags::ASYNC_READ);
+    init.set_flags64(InitFlags::HAS_RESEND | InitFlags::INIT_EXT);
+    assert_eq!(init.flags64(), InitFlags::HAS_RESEND | InitFlags::INIT_EXT);
     assert_eq!(init.flags2, 1 << 7);
     assert_eq!(InitIn::from_prefix(init.as_bytes()), Some(init));
     let short = InitIn::from_prefix(&init.as_bytes()[..16]).unwrap();
@@ -18,8 +18,8 @@ fn init_in_both_lengths() {
     assert_eq!(InitIn::from_prefix(&[0; 15]), None);
 
     let mut out = InitOut { major: 7, minor: 31, max_write: 4096, ..Default::default() };
-    out.set_flags64(init_flags::PASSTHROUGH | init_flags::INIT_EXT);
-    assert_eq!(out.flags64(), init_flags::PASSTHROUGH | init_flags::INIT_EXT);
+    out.set_flags64(InitFlags::PASSTHROUGH | InitFlags::INIT_EXT);
+    assert_eq!(out.flags64(), InitFlags::PASSTHROUGH | InitFlags::INIT_EXT);
     assert_eq!(InitOut::from_prefix(out.as_bytes()), Some(out));
     assert_eq!(InitOut::from_prefix(&out.as_bytes()[..24]).unwrap().max_write, 4096);
     assert_eq!(InitOut::from_prefix(&[0; 7]), None);

@@ -9,7 +9,7 @@ use belay_oplog::kept::{
 };
 use belay_oplog::{Capacity, Entry, Facts, NameChange, Oplog};
 use belay_wire::Opcode;
-use belay_wire::abi::{LinkIn, MkdirIn, RenameIn, SetattrIn, fattr};
+use belay_wire::abi::{LinkIn, MkdirIn, RenameIn, SetattrIn, SetattrValid};
 use common::Sim;
 use common::short::{facts, fresh, write_with};
 use proptest::prelude::*;
@@ -48,7 +48,7 @@ fn filled() -> Oplog<Sim> {
     let body: [&[u8]; 2] = [link.as_bytes(), b"h\0"];
     append(&mut log, about(Opcode::LINK, ROOT), &body, &[change(ROOT, "h", 0, 61)]);
     let set = SetattrIn {
-        valid: fattr::MODE | fattr::MTIME_NOW,
+        valid: SetattrValid::MODE | SetattrValid::MTIME_NOW,
         mode: 0o100_600,
         ..SetattrIn::default()
     };

@@ -4,7 +4,7 @@
 //! to the size that FUSE had for its first fifteen years, which is also what an ordinary user's socket takes (`net.core.wmem_max`); and
 //! what moves replies in pieces, splice(2), is not offered.
 
-use belay_wire::abi::init_flags::{MAX_PAGES, SPLICE_MOVE, SPLICE_READ, SPLICE_WRITE};
+use belay_wire::abi::InitFlags;
 use belay_wire::{InitIn, InitOut};
 use zerocopy::IntoBytes;
 
@@ -16,11 +16,15 @@ pub(crate) const MOST: u32 = 128 << 10;
 /// The same in pages: more than the kernel's smallest if its pages are small ones.
 const PAGES: u16 = 32;
 
+/// What moves replies in pieces.
+const SPLICES: InitFlags =
+    InitFlags::SPLICE_WRITE.union(InitFlags::SPLICE_MOVE).union(InitFlags::SPLICE_READ);
+
 /// Takes out of the kernel's INIT what the daemon is not to have, in place.
 pub(crate) fn offer(message: &mut [u8]) {
     let Some(body) = message.get_mut(HEAD..) else { return };
     let Some(mut init) = InitIn::from_prefix(body) else { return };
-    init.set_flags64(init.flags64() & !(SPLICE_WRITE | SPLICE_MOVE | SPLICE_READ));
+    init.set_flags64(init.flags64().difference(SPLICES));
     for (to, from) in body.iter_mut().zip(init.as_bytes()) {
         *to = *from;
     }
@@ -31,7 +35,7 @@ pub(crate) fn limit(message: &mut [u8]) {
     let Some(body) = message.get_mut(REPLY_HEAD..) else { return };
     let Some(mut init) = InitOut::from_prefix(body) else { return };
     init.max_write = init.max_write.min(MOST);
-    if init.flags64() & MAX_PAGES != 0 {
+    if init.flags64().contains(InitFlags::MAX_PAGES) {
         init.max_pages = init.max_pages.min(PAGES);
     }
     // A short form stays short.
@@ -51,12 +55,14 @@ mod tests {
     #[test]
     fn splicing_is_not_offered() {
         let mut init = InitIn { major: 7, minor: 45, max_readahead: 1 << 20, ..InitIn::default() };
-        init.set_flags64(SPLICE_READ | SPLICE_WRITE | MAX_PAGES | (1 << 30) | (1 << 35));
+        let short = InitFlags::MAX_PAGES | InitFlags::INIT_EXT;
+        let long = short | InitFlags::HAS_EXPIRE_ONLY;
+        init.set_flags64(long | InitFlags::SPLICE_READ | InitFlags::SPLICE_WRITE);
         for length in [16, 64] {
             let mut message = message(HEAD, &init.as_bytes()[..length]);
             offer(&mut message);
             let seen = InitIn::from_prefix(&message[HEAD..]).unwrap();
-            let kept = MAX_PAGES | (1 << 30) | if length == 64 { 1 << 35 } else { 0 };
+            let kept = if length == 64 { long } else { short };
             assert_eq!((seen.flags64(), seen.minor, message.len()), (kept, 45, HEAD + length));
         }
         offer(&mut [0; 40]);
@@ -66,7 +72,7 @@ mod tests {
     fn messages_are_kept_small() {
         let mut init = InitOut { major: 7, minor: 31, max_write: 1 << 20, ..InitOut::default() };
         init.max_pages = 256;
-        init.set_flags64(MAX_PAGES);
+        init.set_flags64(InitFlags::MAX_PAGES);
         let mut long = message(REPLY_HEAD, init.as_bytes());
         limit(&mut long);
         let seen = InitOut::from_prefix(&long[REPLY_HEAD..]).unwrap();

@@ -1,20 +1,21 @@
 //! FUSE_INIT, which the kernel sends once per mount and every generation must see.
 
-use belay_wire::abi::init_flags;
+use belay_wire::abi::InitFlags;
 use belay_wire::{InitIn, InitOut, Reply, Request};
 use zerocopy::IntoBytes;
 
 /// Features that no daemon may negotiate: their state lives in the kernel and outlives a
 /// generation in ways that cannot be taken over (kernel-facts: io_uring queues are not resent,
 /// passthrough backing ids belong to the connection).
-pub const WITHHELD: u64 = init_flags::OVER_IO_URING | init_flags::PASSTHROUGH;
+pub const WITHHELD: InitFlags = InitFlags::OVER_IO_URING.union(InitFlags::PASSTHROUGH);
 
 /// Takes the withheld features out of a kernel's INIT request, in place.
 pub fn withhold(message: &mut [u8]) {
     let Ok(request) = Request::parse(message) else { return };
     let Some(mut init) = request.body_as::<InitIn>() else { return };
-    init.flags &= !(WITHHELD as u32);
-    init.flags2 &= !((WITHHELD >> 32) as u32);
+    // Whether the high half counts or not.
+    init.flags &= !(WITHHELD.bits() as u32);
+    init.flags2 &= !((WITHHELD.bits() >> 32) as u32);
     let bytes = init.as_bytes();
     if let Some(body) = message.get_mut(40..40 + bytes.len()) {
         body.copy_from_slice(bytes);
@@ -26,7 +27,7 @@ pub fn kernel_has_resend(message: &[u8]) -> bool {
     Request::parse(message)
         .ok()
         .and_then(|request| request.body_as::<InitIn>())
-        .is_some_and(|init| u64::from(init.flags2) & (init_flags::HAS_RESEND >> 32) != 0)
+        .is_some_and(|init| u64::from(init.flags2) & (InitFlags::HAS_RESEND.bits() >> 32) != 0)
 }
 
 /// The parts of INIT's reply that the kernel goes by. Short replies of old minors count as zeros.

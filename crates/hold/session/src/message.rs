@@ -2,8 +2,8 @@
 
 use belay_recorder::{InFlight, MAX_REPLY};
 use belay_wire::abi::{
-    CopyFileRangeOut, EntryOut, InHeader, OutHeader, Rename2In, RenameIn, SetattrIn, WriteOut,
-    fattr,
+    CopyFileRangeOut, EntryOut, InHeader, OutHeader, Rename2In, RenameIn, SetattrIn, SetattrValid,
+    WriteOut,
 };
 use belay_wire::{Opcode, OpcodeSet, Request, Rule};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -131,5 +131,5 @@ pub(crate) fn entry_of(reply: &[u8]) -> Option<EntryOut> {
 
 /// A SETATTR that sets a mode.
 pub(crate) fn set_mode(mode: u32) -> SetattrIn {
-    SetattrIn { valid: fattr::MODE, mode, ..SetattrIn::default() }
+    SetattrIn { valid: SetattrValid::MODE, mode, ..SetattrIn::default() }
 }

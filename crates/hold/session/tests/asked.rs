@@ -3,7 +3,7 @@
 
 mod talk;
 
-use belay_wire::abi::{AttrOut, SetattrIn, fattr};
+use belay_wire::abi::{AttrOut, SetattrIn, SetattrValid};
 use belay_wire::errno::{EACCES, ENODATA, ENOENT};
 use belay_wire::{Attr, Opcode, OpenOut, ROOT_ID, Request, build};
 use talk::{Talk, link, told};
@@ -73,7 +73,7 @@ fn a_wider_mode_is_seen_by_nobody_else() {
     let narrowing = until(&mut talk, Opcode::SETATTR);
     let request = Request::parse(&narrowing).unwrap();
     let narrow = SetattrIn::read_from_prefix(request.body).unwrap().0;
-    assert_eq!((narrow.valid, narrow.mode), (fattr::MODE, 0o400));
+    assert_eq!((narrow.valid, narrow.mode), (SetattrValid::MODE, 0o400));
     assert_eq!(talk.next_message(), None, "it is not put back yet");
     talk.say(told(&narrowing).2, attr(0o400).as_bytes());
 

@@ -4,7 +4,7 @@
 mod talk;
 
 use belay_recorder::control::Loss;
-use belay_wire::abi::{AttrOut, FsyncIn, SetattrIn, WriteIn, WriteOut, fattr};
+use belay_wire::abi::{AttrOut, FsyncIn, SetattrIn, SetattrValid, WriteIn, WriteOut};
 use belay_wire::{Ids, Opcode, OpenOut, ROOT_ID, Unique, build};
 use talk::{Talk, link};
 use zerocopy::IntoBytes;
@@ -226,7 +226,7 @@ fn what_only_a_close_stores() {
     let closing = begin_storing(&mut talk, file, Opcode::RELEASE);
     // It may come too late for that close.
     let cut = |talk: &mut Talk| {
-        let set = SetattrIn { valid: fattr::SIZE, size: 1, ..SetattrIn::default() };
+        let set = SetattrIn { valid: SetattrValid::SIZE, size: 1, ..SetattrIn::default() };
         assert!(talk.ask(file.0, |ids| build::setattr(ids, &set)).is_some());
         let attr = link(30, 7).attr;
         talk.reply(talk.unique, AttrOut { attr, ..AttrOut::default() }.as_bytes());

@@ -325,8 +325,11 @@ fn what_finds_no_room_waits_also_after_a_crash() {
     assert_eq!(waiting.len(), 12, "there are 64 pages");
     assert_eq!(talk.session.work(0), None);
     assert!(talk.session.is_awaiting(), "nobody may sleep until there is room");
-    let chmod =
-        SetattrIn { valid: belay_wire::abi::fattr::MODE, mode: 0o600, ..SetattrIn::default() };
+    let chmod = SetattrIn {
+        valid: belay_wire::abi::SetattrValid::MODE,
+        mode: 0o600,
+        ..SetattrIn::default()
+    };
     assert!(talk.ask(node, |ids| build::setattr(ids, &chmod)).is_some(), "it needs no page");
     let chmod = {
         let ids =

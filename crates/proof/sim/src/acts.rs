@@ -147,7 +147,8 @@ impl Client {
             Op::Chmod(path, mode) => {
                 let node = self.walk(path).await?;
                 if self.kind(node) == 8 {
-                    let body = SetattrIn { valid: fattr::MODE, mode: *mode, ..Default::default() };
+                    let body =
+                        SetattrIn { valid: SetattrValid::MODE, mode: *mode, ..Default::default() };
                     self.call(Opcode::SETATTR, node, &[body.as_bytes()]).await?;
                 }
                 self.node(node, None).await

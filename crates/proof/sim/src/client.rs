@@ -180,9 +180,9 @@ impl Client {
     }
 
     pub(super) async fn set_size(&self, nodeid: u64, size: usize, file: Option<&File>) -> Res<()> {
-        let with = if file.is_some() { fattr::FH } else { 0 };
+        let with = if file.is_some() { SetattrValid::FH } else { SetattrValid::empty() };
         let fh = file.map_or(0, |file| file.fh);
-        let (valid, size) = (fattr::SIZE | with, size as u64);
+        let (valid, size) = (SetattrValid::SIZE | with, size as u64);
         let body = SetattrIn { valid, size, fh, ..SetattrIn::default() };
         self.call(Opcode::SETATTR, nodeid, &[body.as_bytes()]).await.map(drop)
     }

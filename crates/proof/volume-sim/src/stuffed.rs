@@ -10,7 +10,7 @@ use belay_object::{ObjectId, Room};
 use belay_posix::dispatch::{Module, Outcome};
 use belay_posix::{Caller, Time};
 use belay_store::{Parameters, bounds};
-use belay_wire::abi::{MkdirIn, MknodIn, SetattrIn, WriteIn, fattr};
+use belay_wire::abi::{MkdirIn, MknodIn, SetattrIn, SetattrValid, WriteIn};
 use belay_wire::{Opcode, OutHeader, ROOT_ID, build};
 use rand::{Rng, SeedableRng};
 use rustix::io::Errno;
@@ -198,7 +198,7 @@ impl<'d> Stuffed<'d> {
     fn cut(&mut self, file: &File) -> Result<(), String> {
         let mut asked = SetattrIn::read_from_bytes(&[0; size_of::<SetattrIn>()])
             .map_err(|_| "it is no message")?;
-        (asked.valid, asked.size) = (fattr::SIZE, file.content.1 as u64);
+        (asked.valid, asked.size) = (SetattrValid::SIZE, file.content.1 as u64);
         let cut = self.handle(file.node, Opcode::SETATTR, &[asked.as_bytes()])?;
         cut.map(|_| ()).map_err(|errno| format!("a file cannot become shorter: {errno}"))
     }

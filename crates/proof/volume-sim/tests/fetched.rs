@@ -11,7 +11,7 @@ use belay_store::Parameters;
 use belay_volume_sim::disk::{Power, SimDisk};
 use belay_volume_sim::memory::SimMemory;
 use belay_volume_sim::{Random, random_capacity, seeds};
-use belay_wire::abi::{CreateIn, SetattrIn, WriteIn, fattr};
+use belay_wire::abi::{CreateIn, SetattrIn, SetattrValid, WriteIn};
 use belay_wire::build::{self, Ids};
 use belay_wire::{AttrOut, EntryOut, Opcode, ROOT_ID, Reply};
 use rand::{Rng, SeedableRng};
@@ -121,7 +121,7 @@ impl<'d> Tested<'d> {
             }
             Ask::Cut { node, size } => {
                 let mut body = SetattrIn::new_zeroed();
-                (body.valid, body.size) = (fattr::SIZE, *size as u64);
+                (body.valid, body.size) = (SetattrValid::SIZE, *size as u64);
                 build::setattr(ids(*node), &body)
             }
             Ask::Size { node } => build::getattr(ids(*node), None),

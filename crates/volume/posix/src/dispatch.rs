@@ -20,8 +20,8 @@ use belay_cache::Publisher;
 use belay_memory::Memory;
 use belay_object::{Lower, ObjectId};
 use belay_wire::abi::{
-    CreateIn, FallocateIn, InitIn, InitOut, LinkIn, MkdirIn, MknodIn, OpenOut, RENAME_EXCHANGE,
-    RENAME_NOREPLACE, ReadIn, Rename2In, RenameIn, SetattrIn, WriteIn, WriteOut, init_flags,
+    CreateIn, FallocateIn, InitFlags, InitIn, InitOut, LinkIn, MkdirIn, MknodIn, OpenOut,
+    RENAME_EXCHANGE, RENAME_NOREPLACE, ReadIn, Rename2In, RenameIn, SetattrIn, WriteIn, WriteOut,
 };
 use belay_wire::{Opcode, Request, push_dirent, push_direntplus};
 use rustix::io::Errno;
@@ -185,18 +185,18 @@ impl<M: Memory, B: Lower> Module<M, B> {
 /// capabilities at a write; the umask; and that a file opened with `O_TRUNC` is truncated, by a SETATTR.
 fn init(request: &Request<'_>) -> Vec<u8> {
     let asked = request.body_as::<InitIn>();
-    let offered = asked.map_or(0, |asked| u64::from(asked.flags));
-    let wanted = init_flags::ASYNC_READ
-        | init_flags::BIG_WRITES
-        | init_flags::DO_READDIRPLUS
-        | init_flags::READDIRPLUS_AUTO
-        | init_flags::PARALLEL_DIROPS
-        | init_flags::MAX_PAGES;
+    let offered = asked.map_or(0, |asked| asked.flags);
+    let wanted = InitFlags::ASYNC_READ
+        | InitFlags::BIG_WRITES
+        | InitFlags::DO_READDIRPLUS
+        | InitFlags::READDIRPLUS_AUTO
+        | InitFlags::PARALLEL_DIROPS
+        | InitFlags::MAX_PAGES;
     let mut out = InitOut::new_zeroed();
     out.major = belay_wire::abi::KERNEL_VERSION;
     out.minor = belay_wire::abi::KERNEL_MINOR_VERSION;
     out.max_readahead = asked.map_or(0, |asked| asked.max_readahead);
-    out.flags = (offered & wanted) as u32;
+    out.flags = offered & wanted.bits() as u32;
     out.max_write = MOST;
     out.max_pages = (MOST / 4096) as u16;
     out.time_gran = 1;
@@ -303,13 +303,13 @@ fn answer<M: Memory, B: Lower>(
 }
 
 fn change_of(asked: &SetattrIn, (accessed, modified): (Option<Time>, Option<Time>)) -> Change {
-    use belay_wire::abi::fattr;
-    let has = |flag| asked.valid & flag != 0;
+    use belay_wire::abi::SetattrValid;
+    let has = |flag| asked.valid.contains(flag);
     Change {
-        mode: has(fattr::MODE).then_some(asked.mode),
-        uid: has(fattr::UID).then_some(asked.uid),
-        gid: has(fattr::GID).then_some(asked.gid),
-        size: has(fattr::SIZE).then_some(asked.size),
+        mode: has(SetattrValid::MODE).then_some(asked.mode),
+        uid: has(SetattrValid::UID).then_some(asked.uid),
+        gid: has(SetattrValid::GID).then_some(asked.gid),
+        size: has(SetattrValid::SIZE).then_some(asked.size),
         accessed,
         modified,
     }

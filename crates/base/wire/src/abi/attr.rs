@@ -1,5 +1,7 @@
 //! Attributes of nodes and of the file system.
 
+use super::SetattrValid;
+
 wire! {
     /// `struct fuse_attr`: attributes of a node.
     Attr [88] {
@@ -79,8 +81,8 @@ wire! {
 
     /// `struct fuse_setattr_in`.
     SetattrIn [88] {
-        /// Which fields count; see [`fattr`](super::fattr).
-        valid: u32,
+        /// Which fields count.
+        valid: SetattrValid,
         /// Zero.
         padding: u32,
         /// Open handle.

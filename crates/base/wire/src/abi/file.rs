@@ -1,5 +1,7 @@
 //! Bodies of requests and replies about open files.
 
+use super::FopenFlags;
+
 wire! {
     /// `struct fuse_open_in`, OPEN and OPENDIR.
     OpenIn [8] {
@@ -25,9 +27,9 @@ wire! {
     OpenOut [16] {
         /// Handle that the daemon chose.
         fh: u64,
-        /// See [`fopen`](super::fopen).
-        open_flags: u32,
-        /// Backing file, with `fopen::PASSTHROUGH`.
+        /// How the file is to be used.
+        open_flags: FopenFlags,
+        /// Backing file, with `FopenFlags::PASSTHROUGH`.
         backing_id: i32,
     }
 

@@ -1,145 +1,176 @@
 //! Groups of flag bits and codes.
 
+use bitflags::bitflags;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
 /// Feature bits of INIT, `FUSE_*` without the prefix, as one 64-bit word.
 ///
-/// The low half travels in `flags`, the high half in `flags2`, which counts only with [`INIT_EXT`].
-///
-/// [`INIT_EXT`]: init_flags::INIT_EXT
-pub mod init_flags {
-    /// Several reads of one file at a time.
-    pub const ASYNC_READ: u64 = 1 << 0;
-    /// The daemon keeps POSIX locks.
-    pub const POSIX_LOCKS: u64 = 1 << 1;
-    /// Handles are sent with attribute requests.
-    pub const FILE_OPS: u64 = 1 << 2;
-    /// The daemon handles `O_TRUNC` at open.
-    pub const ATOMIC_O_TRUNC: u64 = 1 << 3;
-    /// The daemon looks up `.` and `..`.
-    pub const EXPORT_SUPPORT: u64 = 1 << 4;
-    /// Writes larger than 4 KiB.
-    pub const BIG_WRITES: u64 = 1 << 5;
-    /// The daemon applies the umask.
-    pub const DONT_MASK: u64 = 1 << 6;
-    /// The device can be spliced to.
-    pub const SPLICE_WRITE: u64 = 1 << 7;
-    /// Pages may be moved into the cache.
-    pub const SPLICE_MOVE: u64 = 1 << 8;
-    /// The device can be spliced from.
-    pub const SPLICE_READ: u64 = 1 << 9;
-    /// The daemon keeps BSD locks.
-    pub const FLOCK_LOCKS: u64 = 1 << 10;
-    /// Ioctls on directories.
-    pub const HAS_IOCTL_DIR: u64 = 1 << 11;
-    /// Cached data is dropped as attributes change.
-    pub const AUTO_INVAL_DATA: u64 = 1 << 12;
-    /// READDIRPLUS is used.
-    pub const DO_READDIRPLUS: u64 = 1 << 13;
-    /// READDIRPLUS is used where it pays.
-    pub const READDIRPLUS_AUTO: u64 = 1 << 14;
-    /// Direct I/O is submitted asynchronously.
-    pub const ASYNC_DIO: u64 = 1 << 15;
-    /// Writes are buffered in the page cache.
-    pub const WRITEBACK_CACHE: u64 = 1 << 16;
-    /// OPEN may be refused with `ENOSYS`, once for all files.
-    pub const NO_OPEN_SUPPORT: u64 = 1 << 17;
-    /// Lookups and listings of one directory run in parallel.
-    pub const PARALLEL_DIROPS: u64 = 1 << 18;
-    /// The daemon clears set-id bits and capabilities.
-    pub const HANDLE_KILLPRIV: u64 = 1 << 19;
-    /// POSIX access control lists.
-    pub const POSIX_ACL: u64 = 1 << 20;
-    /// Reading the device after an abort gives `ECONNABORTED`.
-    pub const ABORT_ERROR: u64 = 1 << 21;
-    /// `InitOut::max_pages` is valid.
-    pub const MAX_PAGES: u64 = 1 << 22;
-    /// Link targets are cached.
-    pub const CACHE_SYMLINKS: u64 = 1 << 23;
-    /// OPENDIR may be refused with `ENOSYS`, once for all directories.
-    pub const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
-    /// Cached data is dropped only on request.
-    pub const EXPLICIT_INVAL_DATA: u64 = 1 << 25;
-    /// `InitOut::map_alignment` is valid.
-    pub const MAP_ALIGNMENT: u64 = 1 << 26;
-    /// Directories may be submounts.
-    pub const SUBMOUNTS: u64 = 1 << 27;
-    /// The daemon clears set-id bits, second form.
-    pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
-    /// SETXATTR has the 16-byte form.
-    pub const SETXATTR_EXT: u64 = 1 << 29;
-    /// `flags2` is valid.
-    pub const INIT_EXT: u64 = 1 << 30;
-    /// Never set.
-    pub const INIT_RESERVED: u64 = 1 << 31;
-    /// Security contexts come with new names.
-    pub const SECURITY_CTX: u64 = 1 << 32;
-    /// Direct access per file.
-    pub const HAS_INODE_DAX: u64 = 1 << 33;
-    /// Supplementary groups come with new names.
-    pub const CREATE_SUPP_GROUP: u64 = 1 << 34;
-    /// Entries can be expired by notification.
-    pub const HAS_EXPIRE_ONLY: u64 = 1 << 35;
-    /// Shared mappings of direct I/O files.
-    pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
-    /// Reads and writes may go to a backing file.
-    pub const PASSTHROUGH: u64 = 1 << 37;
-    /// Not exportable over NFS.
-    pub const NO_EXPORT_SUPPORT: u64 = 1 << 38;
-    /// The RESEND notification is understood and [`UNIQUE_RESEND`](crate::UNIQUE_RESEND) is used.
-    pub const HAS_RESEND: u64 = 1 << 39;
-    /// Mounts may map ids.
-    pub const ALLOW_IDMAP: u64 = 1 << 40;
-    /// Requests may travel over io_uring.
-    pub const OVER_IO_URING: u64 = 1 << 41;
-    /// `InitOut::request_timeout` is valid.
-    pub const REQUEST_TIMEOUT: u64 = 1 << 42;
+/// The low half travels in `flags`, the high half in `flags2`, which counts only with [`INIT_EXT`](Self::INIT_EXT).
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
+)]
+#[repr(transparent)]
+pub struct InitFlags(u64);
+
+bitflags! {
+    impl InitFlags: u64 {
+        /// Several reads of one file at a time.
+        const ASYNC_READ = 1 << 0;
+        /// The daemon keeps POSIX locks.
+        const POSIX_LOCKS = 1 << 1;
+        /// Handles are sent with attribute requests.
+        const FILE_OPS = 1 << 2;
+        /// The daemon handles `O_TRUNC` at open.
+        const ATOMIC_O_TRUNC = 1 << 3;
+        /// The daemon looks up `.` and `..`.
+        const EXPORT_SUPPORT = 1 << 4;
+        /// Writes larger than 4 KiB.
+        const BIG_WRITES = 1 << 5;
+        /// The daemon applies the umask.
+        const DONT_MASK = 1 << 6;
+        /// The device can be spliced to.
+        const SPLICE_WRITE = 1 << 7;
+        /// Pages may be moved into the cache.
+        const SPLICE_MOVE = 1 << 8;
+        /// The device can be spliced from.
+        const SPLICE_READ = 1 << 9;
+        /// The daemon keeps BSD locks.
+        const FLOCK_LOCKS = 1 << 10;
+        /// Ioctls on directories.
+        const HAS_IOCTL_DIR = 1 << 11;
+        /// Cached data is dropped as attributes change.
+        const AUTO_INVAL_DATA = 1 << 12;
+        /// READDIRPLUS is used.
+        const DO_READDIRPLUS = 1 << 13;
+        /// READDIRPLUS is used where it pays.
+        const READDIRPLUS_AUTO = 1 << 14;
+        /// Direct I/O is submitted asynchronously.
+        const ASYNC_DIO = 1 << 15;
+        /// Writes are buffered in the page cache.
+        const WRITEBACK_CACHE = 1 << 16;
+        /// OPEN may be refused with `ENOSYS`, once for all files.
+        const NO_OPEN_SUPPORT = 1 << 17;
+        /// Lookups and listings of one directory run in parallel.
+        const PARALLEL_DIROPS = 1 << 18;
+        /// The daemon clears set-id bits and capabilities.
+        const HANDLE_KILLPRIV = 1 << 19;
+        /// POSIX access control lists.
+        const POSIX_ACL = 1 << 20;
+        /// Reading the device after an abort gives `ECONNABORTED`.
+        const ABORT_ERROR = 1 << 21;
+        /// `InitOut::max_pages` is valid.
+        const MAX_PAGES = 1 << 22;
+        /// Link targets are cached.
+        const CACHE_SYMLINKS = 1 << 23;
+        /// OPENDIR may be refused with `ENOSYS`, once for all directories.
+        const NO_OPENDIR_SUPPORT = 1 << 24;
+        /// Cached data is dropped only on request.
+        const EXPLICIT_INVAL_DATA = 1 << 25;
+        /// `InitOut::map_alignment` is valid.
+        const MAP_ALIGNMENT = 1 << 26;
+        /// Directories may be submounts.
+        const SUBMOUNTS = 1 << 27;
+        /// The daemon clears set-id bits, second form.
+        const HANDLE_KILLPRIV_V2 = 1 << 28;
+        /// SETXATTR has the 16-byte form.
+        const SETXATTR_EXT = 1 << 29;
+        /// `flags2` is valid.
+        const INIT_EXT = 1 << 30;
+        /// Never set.
+        const INIT_RESERVED = 1 << 31;
+        /// Security contexts come with new names.
+        const SECURITY_CTX = 1 << 32;
+        /// Direct access per file.
+        const HAS_INODE_DAX = 1 << 33;
+        /// Supplementary groups come with new names.
+        const CREATE_SUPP_GROUP = 1 << 34;
+        /// Entries can be expired by notification.
+        const HAS_EXPIRE_ONLY = 1 << 35;
+        /// Shared mappings of direct I/O files.
+        const DIRECT_IO_ALLOW_MMAP = 1 << 36;
+        /// Reads and writes may go to a backing file.
+        const PASSTHROUGH = 1 << 37;
+        /// Not exportable over NFS.
+        const NO_EXPORT_SUPPORT = 1 << 38;
+        /// The RESEND notification is understood and [`UNIQUE_RESEND`](crate::UNIQUE_RESEND) is used.
+        const HAS_RESEND = 1 << 39;
+        /// Mounts may map ids.
+        const ALLOW_IDMAP = 1 << 40;
+        /// Requests may travel over io_uring.
+        const OVER_IO_URING = 1 << 41;
+        /// `InitOut::request_timeout` is valid.
+        const REQUEST_TIMEOUT = 1 << 42;
+        /// Others are kept as they are.
+        const _ = !0;
+    }
 }
 
 /// Bits of `SetattrIn::valid`: which fields are to be changed, `FATTR_*`.
-pub mod fattr {
-    /// `mode`.
-    pub const MODE: u32 = 1 << 0;
-    /// `uid`.
-    pub const UID: u32 = 1 << 1;
-    /// `gid`.
-    pub const GID: u32 = 1 << 2;
-    /// `size`: truncate or extend.
-    pub const SIZE: u32 = 1 << 3;
-    /// `atime`.
-    pub const ATIME: u32 = 1 << 4;
-    /// `mtime`.
-    pub const MTIME: u32 = 1 << 5;
-    /// `fh` is valid.
-    pub const FH: u32 = 1 << 6;
-    /// Access time becomes the daemon's now.
-    pub const ATIME_NOW: u32 = 1 << 7;
-    /// Modification time becomes the daemon's now.
-    pub const MTIME_NOW: u32 = 1 << 8;
-    /// `lock_owner` is valid.
-    pub const LOCKOWNER: u32 = 1 << 9;
-    /// `ctime`.
-    pub const CTIME: u32 = 1 << 10;
-    /// Clear the set-id bits.
-    pub const KILL_SUIDGID: u32 = 1 << 11;
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
+)]
+#[repr(transparent)]
+pub struct SetattrValid(u32);
+
+bitflags! {
+    impl SetattrValid: u32 {
+        /// `mode`.
+        const MODE = 1 << 0;
+        /// `uid`.
+        const UID = 1 << 1;
+        /// `gid`.
+        const GID = 1 << 2;
+        /// `size`: truncate or extend.
+        const SIZE = 1 << 3;
+        /// `atime`.
+        const ATIME = 1 << 4;
+        /// `mtime`.
+        const MTIME = 1 << 5;
+        /// `fh` is valid.
+        const FH = 1 << 6;
+        /// Access time becomes the daemon's now.
+        const ATIME_NOW = 1 << 7;
+        /// Modification time becomes the daemon's now.
+        const MTIME_NOW = 1 << 8;
+        /// `lock_owner` is valid.
+        const LOCKOWNER = 1 << 9;
+        /// `ctime`.
+        const CTIME = 1 << 10;
+        /// Clear the set-id bits.
+        const KILL_SUIDGID = 1 << 11;
+        /// Others are kept as they are.
+        const _ = !0;
+    }
 }
 
 /// Bits of `OpenOut::open_flags`, `FOPEN_*`.
-pub mod fopen {
-    /// Bypass the page cache.
-    pub const DIRECT_IO: u32 = 1 << 0;
-    /// Keep what is cached.
-    pub const KEEP_CACHE: u32 = 1 << 1;
-    /// The file has no seekable position.
-    pub const NONSEEKABLE: u32 = 1 << 2;
-    /// The listing may be cached.
-    pub const CACHE_DIR: u32 = 1 << 3;
-    /// The file has no position at all.
-    pub const STREAM: u32 = 1 << 4;
-    /// No FLUSH at close.
-    pub const NOFLUSH: u32 = 1 << 5;
-    /// Direct writes to one file may run in parallel.
-    pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
-    /// `backing_id` is valid and takes reads and writes.
-    pub const PASSTHROUGH: u32 = 1 << 7;
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
+)]
+#[repr(transparent)]
+pub struct FopenFlags(u32);
+
+bitflags! {
+    impl FopenFlags: u32 {
+        /// Bypass the page cache.
+        const DIRECT_IO = 1 << 0;
+        /// Keep what is cached.
+        const KEEP_CACHE = 1 << 1;
+        /// The file has no seekable position.
+        const NONSEEKABLE = 1 << 2;
+        /// The listing may be cached.
+        const CACHE_DIR = 1 << 3;
+        /// The file has no position at all.
+        const STREAM = 1 << 4;
+        /// No FLUSH at close.
+        const NOFLUSH = 1 << 5;
+        /// Direct writes to one file may run in parallel.
+        const PARALLEL_DIRECT_WRITES = 1 << 6;
+        /// `backing_id` is valid and takes reads and writes.
+        const PASSTHROUGH = 1 << 7;
+        /// Others are kept as they are.
+        const _ = !0;
+    }
 }
 
 /// Notification codes, `enum fuse_notify_code`; they travel in `OutHeader::error` with `unique` 0.

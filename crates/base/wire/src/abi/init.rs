@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::init_flags;
+use super::InitFlags;
 
 wire! {
     /// `struct fuse_init_in` in its long form, since 7.36.
@@ -13,7 +13,7 @@ wire! {
         minor: u32,
         /// Largest read-ahead.
         max_readahead: u32,
-        /// Low half of the [`init_flags`] that the kernel offers.
+        /// Low half of the [`InitFlags`] that the kernel offers.
         flags: u32,
         /// High half; counts with `INIT_EXT`.
         flags2: u32,
@@ -29,7 +29,7 @@ wire! {
         minor: u32,
         /// Largest read-ahead.
         max_readahead: u32,
-        /// The [`init_flags`] that the kernel offers.
+        /// The [`InitFlags`] that the kernel offers.
         flags: u32,
     }
 
@@ -41,7 +41,7 @@ wire! {
         minor: u32,
         /// Largest read-ahead.
         max_readahead: u32,
-        /// Low half of the [`init_flags`] that the daemon takes.
+        /// Low half of the [`InitFlags`] that the daemon takes.
         flags: u32,
         /// Most background requests at a time.
         max_background: u16,
@@ -72,13 +72,15 @@ pub const COMPAT_INIT_OUT_SIZE: usize = 8;
 pub const COMPAT_22_INIT_OUT_SIZE: usize = 24;
 
 /// Joins the halves of a feature word.
-fn join(low: u32, high: u32) -> u64 {
-    let low = u64::from(low);
-    if low & init_flags::INIT_EXT == 0 { low } else { low | (u64::from(high) << 32) }
+fn join(low: u32, high: u32) -> InitFlags {
+    let low = InitFlags::from_bits_retain(low.into());
+    let high = InitFlags::from_bits_retain(u64::from(high) << 32);
+    if low.contains(InitFlags::INIT_EXT) { low | high } else { low }
 }
 
 /// Splits a feature word into its halves.
-fn split(flags: u64) -> (u32, u32) {
+fn split(flags: InitFlags) -> (u32, u32) {
+    let flags = flags.bits();
     let low = u32::try_from(flags & u64::from(u32::MAX)).unwrap_or(0);
     let high = u32::try_from(flags >> 32).unwrap_or(0);
     (low, high)
@@ -105,14 +107,14 @@ impl InitIn {
         from_prefix(body, size_of::<InitInShort>())
     }
 
-    /// Both halves of the [`init_flags`]; the high half only with `INIT_EXT`.
+    /// Both halves of the [`InitFlags`]; the high half only with `INIT_EXT`.
     #[must_use]
-    pub fn flags64(&self) -> u64 {
+    pub fn flags64(&self) -> InitFlags {
         join(self.flags, self.flags2)
     }
 
-    /// Sets both halves of the [`init_flags`]. The caller sets `INIT_EXT` if the high half is to count.
-    pub fn set_flags64(&mut self, flags: u64) {
+    /// Sets both halves of the [`InitFlags`]. The caller sets `INIT_EXT` if the high half is to count.
+    pub fn set_flags64(&mut self, flags: InitFlags) {
         (self.flags, self.flags2) = split(flags);
     }
 }
@@ -126,14 +128,14 @@ impl InitOut {
         from_prefix(body, COMPAT_INIT_OUT_SIZE)
     }
 
-    /// Both halves of the [`init_flags`]; the high half only with `INIT_EXT`.
+    /// Both halves of the [`InitFlags`]; the high half only with `INIT_EXT`.
     #[must_use]
-    pub fn flags64(&self) -> u64 {
+    pub fn flags64(&self) -> InitFlags {
         join(self.flags, self.flags2)
     }
 
-    /// Sets both halves of the [`init_flags`]. The caller sets `INIT_EXT` if the high half is to count.
-    pub fn set_flags64(&mut self, flags: u64) {
+    /// Sets both halves of the [`InitFlags`]. The caller sets `INIT_EXT` if the high half is to count.
+    pub fn set_flags64(&mut self, flags: InitFlags) {
         (self.flags, self.flags2) = split(flags);
     }
 }

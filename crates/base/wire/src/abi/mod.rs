@@ -30,7 +30,7 @@ mod notifications;
 pub use attr::*;
 pub use consts::*;
 pub use file::*;
-pub use flags::{fattr, fopen, init_flags, notify};
+pub use flags::{FopenFlags, InitFlags, SetattrValid, notify};
 pub use init::*;
 pub use lock::*;
 pub use name::*;

@@ -7,7 +7,7 @@ use crate::replay::{Issue, Replay, Run};
 use belay_memory::Memory;
 use belay_wire::abi::{
     CopyFileRangeIn, CreateIn, FallocateIn, InHeader, LinkIn, MkdirIn, MknodIn, NAME_MAX,
-    Rename2In, RenameIn, SetattrIn, SetxattrInShort, fattr,
+    Rename2In, RenameIn, SetattrIn, SetattrValid, SetxattrInShort,
 };
 use belay_wire::request::O_TRUNC;
 use belay_wire::{Opcode, Request};
@@ -301,7 +301,7 @@ fn operation_of(request: &Request<'_>, facts: &Facts, paths: &Paths<'_>) -> Opti
         Opcode::OPEN => change(here()?, Some(0)),
         Opcode::SETATTR => {
             let set: SetattrIn = request.body_as()?;
-            let has = |bit| set.valid & bit != 0;
+            let has = |bit| set.valid.contains(bit);
             let now = Nanoseconds::from(time);
             let at = |now_bit, bit, seconds: u64, nanos: u32| match (has(now_bit), has(bit)) {
                 (true, _) => Some(now),
@@ -313,12 +313,12 @@ fn operation_of(request: &Request<'_>, facts: &Facts, paths: &Paths<'_>) -> Opti
             };
             Operation::Change {
                 path: here()?,
-                mode: has(fattr::MODE).then_some(set.mode & 0o7777),
-                uid: has(fattr::UID).then_some(set.uid),
-                gid: has(fattr::GID).then_some(set.gid),
-                size: has(fattr::SIZE).then_some(set.size),
-                atime: at(fattr::ATIME_NOW, fattr::ATIME, set.atime, set.atimensec),
-                mtime: at(fattr::MTIME_NOW, fattr::MTIME, set.mtime, set.mtimensec),
+                mode: has(SetattrValid::MODE).then_some(set.mode & 0o7777),
+                uid: has(SetattrValid::UID).then_some(set.uid),
+                gid: has(SetattrValid::GID).then_some(set.gid),
+                size: has(SetattrValid::SIZE).then_some(set.size),
+                atime: at(SetattrValid::ATIME_NOW, SetattrValid::ATIME, set.atime, set.atimensec),
+                mtime: at(SetattrValid::MTIME_NOW, SetattrValid::MTIME, set.mtime, set.mtimensec),
             }
         }
         Opcode::SETXATTR => {

@@ -2,8 +2,8 @@
 
 use belay_oplog::Run;
 use belay_wire::abi::{
-    CopyFileRangeIn, InHeader, LinkIn, MkdirIn, MknodIn, Rename2In, SetattrIn, WRITE_KILL_SUIDGID,
-    WriteIn, fattr,
+    CopyFileRangeIn, InHeader, LinkIn, MkdirIn, MknodIn, Rename2In, SetattrIn, SetattrValid,
+    WRITE_KILL_SUIDGID, WriteIn,
 };
 pub use belay_wire::errno::{EEXIST, EINVAL, EISDIR, ENOENT, ENOTDIR, ENOTEMPTY};
 use belay_wire::{Opcode, Request};
@@ -209,11 +209,11 @@ impl Fs {
             Opcode::RENAME2 => self.rename(&request, now),
             Opcode::SETATTR => {
                 let set = request.body_as::<SetattrIn>().expect("whole");
-                if set.valid & fattr::SIZE != 0 {
+                if set.valid.contains(SetattrValid::SIZE) {
                     self.file(node)?.resize(set.size as usize, 0);
                 }
                 let inode = self.inodes.get_mut(&node).ok_or(ENOENT)?;
-                if set.valid & fattr::MODE != 0 {
+                if set.valid.contains(SetattrValid::MODE) {
                     inode.mode = set.mode;
                 }
                 inode.time = now;

@@ -8,8 +8,8 @@ use belay_oplog::{
     Capacity, Entry, Facts, NameChange, Namespace, Oplog, Record, Refused, Run, Staged,
 };
 use belay_wire::abi::{
-    CopyFileRangeIn, InHeader, LinkIn, MkdirIn, MknodIn, Rename2In, SetattrIn, WRITE_KILL_SUIDGID,
-    WriteIn, fattr,
+    CopyFileRangeIn, InHeader, LinkIn, MkdirIn, MknodIn, Rename2In, SetattrIn, SetattrValid,
+    WRITE_KILL_SUIDGID, WriteIn,
 };
 use belay_wire::request::HEADER;
 use belay_wire::{Opcode, Request, get_u64, node_fields, put_u64};
@@ -621,13 +621,13 @@ impl World {
             }
             Op::Truncate { file, size } => {
                 let Some(file) = self.file(file) else { return };
-                let body = SetattrIn { valid: fattr::SIZE, size, ..SetattrIn::default() };
+                let body = SetattrIn { valid: SetattrValid::SIZE, size, ..SetattrIn::default() };
                 self.request(Opcode::SETATTR, file, &[body.as_bytes()], [file, 0], |_| vec![]);
             }
             Op::Mode { node, setuid } => {
                 let Some(node) = self.file(node) else { return };
                 let mode = if setuid { 0o104755 } else { 0o100600 };
-                let body = SetattrIn { valid: fattr::MODE, mode, ..SetattrIn::default() };
+                let body = SetattrIn { valid: SetattrValid::MODE, mode, ..SetattrIn::default() };
                 self.request(Opcode::SETATTR, node, &[body.as_bytes()], [node, 0], |_| vec![]);
             }
             Op::Copy { from, to, off_in, off_out, len } => {

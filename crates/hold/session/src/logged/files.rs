@@ -10,7 +10,7 @@ use belay_memory::Memory;
 use belay_oplog::{Facts, Record};
 use belay_recorder::Node;
 use belay_recorder::control::Loss;
-use belay_wire::abi::{InHeader, SetattrIn, fattr};
+use belay_wire::abi::{InHeader, SetattrIn, SetattrValid};
 use belay_wire::errno::ENOSYS;
 use belay_wire::{Opcode, OpcodeSet, Request, get_u64};
 
@@ -40,9 +40,9 @@ impl<M: Memory> Session<M> {
             | Opcode::SETXATTR
             | Opcode::REMOVEXATTR => self.has_writers(sent.header.nodeid),
             Opcode::SETATTR => {
-                let sets = read::<SetattrIn>(sent.body).map_or(0, |set| set.valid);
+                let sets = read::<SetattrIn>(sent.body).map(|set| set.valid);
                 let file = sent.header.nodeid;
-                let cuts = sets & fattr::SIZE != 0;
+                let cuts = sets.is_some_and(|sets| sets.contains(SetattrValid::SIZE));
                 cuts && self.by_release() || self.has_writers(file) && (cuts || self.holds(file))
             }
             _ => false,

@@ -176,7 +176,7 @@ impl<M: Memory> Session<M> {
             uid: header.uid,
             gid: header.gid,
             directory,
-            fopen: open.open_flags,
+            fopen: open.open_flags.bits(),
         }) else {
             self.notice.overflow();
             return None;

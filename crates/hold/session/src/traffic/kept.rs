@@ -11,7 +11,7 @@ use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::control::{Flags, Kept, Loss};
 use belay_recorder::{Node, NodeFlags, Slot};
-use belay_wire::abi::{RENAME_EXCHANGE, Rename2In, RenameIn, SetattrIn, fattr};
+use belay_wire::abi::{RENAME_EXCHANGE, Rename2In, RenameIn, SetattrIn, SetattrValid};
 use belay_wire::{Opcode, OpcodeSet, Request};
 
 /// Requests by which a daemon may store what it has kept before.
@@ -59,7 +59,7 @@ impl<M: Memory> Session<M> {
         let Some(node) = self.store.node_by_key(request.header.nodeid) else { return false };
         if opcode == Opcode::SETATTR {
             // Whether that is another size than before is not known: it is believed of a daemon only that keeps other things.
-            let sets = |set: SetattrIn| set.valid & fattr::SIZE != 0;
+            let sets = |set: SetattrIn| set.valid.contains(SetattrValid::SIZE);
             if !request.body_as().is_some_and(sets) || !self.keeps() {
                 return false;
             }

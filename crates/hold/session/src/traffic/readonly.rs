@@ -18,7 +18,7 @@ use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::SlotState;
 use belay_recorder::control::Options;
-use belay_wire::abi::{OpenIn, SetattrIn, fattr};
+use belay_wire::abi::{OpenIn, SetattrIn, SetattrValid};
 use belay_wire::errno::{ENOSYS, EROFS};
 use belay_wire::request::HEADER;
 use belay_wire::{Opcode, OpcodeSet, Request, build, get_u64, handle_fields};
@@ -88,7 +88,7 @@ impl<M: Memory> Session<M> {
         if !self.restored.has_read_only() || !WRITES_BY_HANDLE.has(request.opcode()) {
             return None;
         }
-        let sets_size = |set: SetattrIn| set.valid & fattr::SIZE != 0;
+        let sets_size = |set: SetattrIn| set.valid.contains(SetattrValid::SIZE);
         if request.opcode() == Opcode::SETATTR
             && !read::<SetattrIn>(request.body).is_some_and(sets_size)
         {

@@ -81,13 +81,13 @@ impl Daemon {
             }
             Opcode::SETATTR => {
                 let set: SetattrIn = request.body_as().unwrap();
-                if set.valid & fattr::FH != 0 {
+                if set.valid.contains(SetattrValid::FH) {
                     self.open(set.fh, ino);
                 }
-                if set.valid & fattr::SIZE != 0 {
+                if set.valid.contains(SetattrValid::SIZE) {
                     disk.borrow_mut().get_mut(ino).data.resize(set.size as usize, 0);
                 }
-                if set.valid & fattr::MODE != 0 {
+                if set.valid.contains(SetattrValid::MODE) {
                     let mut disk = disk.borrow_mut();
                     let mode = &mut disk.get_mut(ino).mode;
                     *mode = *mode & TYPE | set.mode & 0o7777;

@@ -3,7 +3,7 @@
 mod kernel;
 
 use belay_cache::Capacity;
-use belay_wire::abi::{InitIn, InitOut, Kstatfs, MknodIn, ROOT_ID, SetattrIn, fattr};
+use belay_wire::abi::{InitIn, InitOut, Kstatfs, MknodIn, ROOT_ID, SetattrIn, SetattrValid};
 use belay_wire::build;
 use belay_wire::{AttrOut, Opcode};
 use kernel::{Kernel, attr_of, disk, node_of};
@@ -172,17 +172,17 @@ fn the_kernel_keeps_locks_and_truncates_itself() {
     let mut out = InitOut::new_zeroed();
     let length = body.len();
     out.as_mut_bytes()[..length].copy_from_slice(&body);
-    use belay_wire::abi::init_flags as flags;
-    let left = flags::POSIX_LOCKS
-        | flags::FLOCK_LOCKS
-        | flags::ATOMIC_O_TRUNC
-        | flags::DONT_MASK
-        | flags::HANDLE_KILLPRIV
-        | flags::HANDLE_KILLPRIV_V2
-        | flags::WRITEBACK_CACHE
-        | flags::SETXATTR_EXT
-        | flags::EXPORT_SUPPORT;
-    assert_eq!(u64::from(out.flags) & left, 0);
+    use belay_wire::abi::InitFlags as Flags;
+    let left = Flags::POSIX_LOCKS
+        | Flags::FLOCK_LOCKS
+        | Flags::ATOMIC_O_TRUNC
+        | Flags::DONT_MASK
+        | Flags::HANDLE_KILLPRIV
+        | Flags::HANDLE_KILLPRIV_V2
+        | Flags::WRITEBACK_CACHE
+        | Flags::SETXATTR_EXT
+        | Flags::EXPORT_SUPPORT;
+    assert!(!Flags::from_bits_retain(out.flags.into()).intersects(left));
     // It goes on without these.
     for opcode in [Opcode::LSEEK, Opcode::COPY_FILE_RANGE, Opcode::GETLK, Opcode::SETLK] {
         let message = build::request(kernel.ids(ROOT_ID), opcode, &[&[0; 56]]);
@@ -216,7 +216,7 @@ fn times_are_set_as_asked_for() {
     let disk = disk();
     let mut kernel = Kernel::mount(&disk, ROOM);
     let node = kernel.mkdir(ROOT_ID, "d");
-    let mut set = |valid: u32, (atime, atimensec): (i64, u32), mtime: i64| {
+    let mut set = |valid: SetattrValid, (atime, atimensec): (i64, u32), mtime: i64| {
         let atime = atime as u64;
         let mtime = mtime as u64;
         let asked = SetattrIn { valid, atime, atimensec, mtime, ..SetattrIn::new_zeroed() };
@@ -229,14 +229,14 @@ fn times_are_set_as_asked_for() {
         assert_eq!((attr.ctime as i64, attr.ctimensec), (now, 7));
         ((attr.atime as i64, attr.atimensec), attr.mtime as i64, now)
     };
-    let made = set(0, (0, 0), 0);
-    assert_eq!(set(fattr::ATIME, (-5, 9), 0).0, (-5, 9));
-    assert_eq!(set(fattr::ATIME, (-5, u32::MAX), 0).0, (-5, 999_999_999));
-    let (accessed, modified, _) = set(fattr::MTIME, (1, 1), 1 << 40);
+    let made = set(SetattrValid::empty(), (0, 0), 0);
+    assert_eq!(set(SetattrValid::ATIME, (-5, 9), 0).0, (-5, 9));
+    assert_eq!(set(SetattrValid::ATIME, (-5, u32::MAX), 0).0, (-5, 999_999_999));
+    let (accessed, modified, _) = set(SetattrValid::MTIME, (1, 1), 1 << 40);
     assert_eq!((accessed.0, modified), (-5, 1 << 40));
-    let (accessed, modified, now) = set(fattr::ATIME | fattr::ATIME_NOW, (1, 1), 1);
+    let (accessed, modified, now) = set(SetattrValid::ATIME | SetattrValid::ATIME_NOW, (1, 1), 1);
     assert_eq!((accessed, modified), ((now, 7), 1 << 40));
-    let (_, modified, now) = set(fattr::MTIME | fattr::MTIME_NOW, (1, 1), 1);
+    let (_, modified, now) = set(SetattrValid::MTIME | SetattrValid::MTIME_NOW, (1, 1), 1);
     assert!(modified == now && now > made.2);
 }
 
@@ -262,7 +262,7 @@ fn what_a_rename_cannot_do_it_says() {
 
 #[test]
 fn holes_beyond_what_a_cache_can_hold_are_refused() {
-    use belay_wire::abi::{FallocateIn, fattr};
+    use belay_wire::abi::{FallocateIn, SetattrValid};
     let disk = disk();
     let mut kernel = Kernel::mount(&disk, ROOM);
     let asked = MknodIn { mode: 0o100_644, ..MknodIn::new_zeroed() };
@@ -270,7 +270,7 @@ fn holes_beyond_what_a_cache_can_hold_are_refused() {
     let message = build::request(kernel.ids(ROOT_ID), Opcode::MKNOD, &parts);
     let file = node_of(&kernel.ask(&message).unwrap());
     let size = 1 << 43;
-    let asked = SetattrIn { valid: fattr::SIZE, size, ..SetattrIn::new_zeroed() };
+    let asked = SetattrIn { valid: SetattrValid::SIZE, size, ..SetattrIn::new_zeroed() };
     let message = build::setattr(kernel.ids(file), &asked);
     kernel.ask(&message).unwrap();
     let mut punch = |offset: u64, length: u64| {

@@ -3,7 +3,7 @@
 use crate::attributes::{Kind, Time};
 use crate::namespace::{Node, Usage};
 use belay_object::PAGE;
-use belay_wire::abi::{Kstatfs, OpenOut, SetattrIn, fattr};
+use belay_wire::abi::{Kstatfs, OpenOut, SetattrIn, SetattrValid};
 use belay_wire::{Attr, AttrOut, EntryOut, OutHeader};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -88,16 +88,17 @@ pub(super) fn statfs_out(usage: &Usage) -> Vec<u8> {
 
 /// Which times a SETATTR sets.
 pub(super) fn times(asked: &SetattrIn, now: Time) -> (Option<Time>, Option<Time>) {
-    let one = |set: u32, to_now: u32, seconds: u64, nanoseconds: u32| {
-        if asked.valid & to_now != 0 {
+    let one = |set: SetattrValid, to_now: SetattrValid, seconds: u64, nanoseconds: u32| {
+        if asked.valid.contains(to_now) {
             Some(now)
         } else {
             let nanoseconds = nanoseconds.min(999_999_999);
-            (asked.valid & set != 0).then_some(Time { seconds: seconds as i64, nanoseconds })
+            let time = Time { seconds: seconds as i64, nanoseconds };
+            asked.valid.contains(set).then_some(time)
         }
     };
     (
-        one(fattr::ATIME, fattr::ATIME_NOW, asked.atime, asked.atimensec),
-        one(fattr::MTIME, fattr::MTIME_NOW, asked.mtime, asked.mtimensec),
+        one(SetattrValid::ATIME, SetattrValid::ATIME_NOW, asked.atime, asked.atimensec),
+        one(SetattrValid::MTIME, SetattrValid::MTIME_NOW, asked.mtime, asked.mtimensec),
     )
 }

@@ -18,8 +18,8 @@ use belay_memory::Memory;
 use belay_recorder::Node;
 use belay_recorder::control::{Counter, Loss, Options};
 use belay_wire::abi::{
-    AttrOut, LinkIn, OutHeader, RENAME_EXCHANGE, Rename2In, SetattrIn, WRITE_CACHE, WriteIn,
-    WriteOut, fattr,
+    AttrOut, LinkIn, OutHeader, RENAME_EXCHANGE, Rename2In, SetattrIn, SetattrValid, WRITE_CACHE,
+    WriteIn, WriteOut,
 };
 use belay_wire::errno::ENODATA;
 use belay_wire::{EntryOut, Opcode, Request, build, handle_fields};
@@ -147,8 +147,11 @@ impl<M: Memory> Session<M> {
                 self.report(parked, row.id, 0, row.reason);
                 let write: WriteIn = request.body_as()?;
                 let id = self.node_id(request.header.nodeid)?;
-                let cut =
-                    SetattrIn { valid: fattr::SIZE, size: write.offset, ..Default::default() };
+                let cut = SetattrIn {
+                    valid: SetattrValid::SIZE,
+                    size: write.offset,
+                    ..Default::default()
+                };
                 let message = build::setattr(self.questions.ids(id), &cut);
                 Some(Step::ask(message, Question::CutTail))
             }

@@ -7,7 +7,7 @@ use crate::session::Session;
 use belay_memory::Memory;
 use belay_oplog::Body;
 use belay_recorder::Node;
-use belay_wire::abi::{CopyFileRangeIn, CreateIn, InHeader, SetattrIn, WriteIn, fattr};
+use belay_wire::abi::{CopyFileRangeIn, CreateIn, InHeader, SetattrIn, SetattrValid, WriteIn};
 use belay_wire::request::HEADER;
 use belay_wire::{
     Ids, Opcode, OpcodeSet, Request, build, get_u64, handle_fields, node_fields, put_u32, put_u64,
@@ -194,9 +194,9 @@ impl<M: Memory> Session<M> {
         };
         let mut set = match Opcode(facts.opcode) {
             Opcode::SETATTR => read::<SetattrIn>(&issue.record.body).unwrap_or_default(),
-            _ => SetattrIn { valid: fattr::SIZE, ..SetattrIn::default() },
+            _ => SetattrIn { valid: SetattrValid::SIZE, ..SetattrIn::default() },
         };
-        set.valid = set.valid & !fattr::LOCKOWNER | fattr::FH;
+        set.valid = set.valid & !SetattrValid::LOCKOWNER | SetattrValid::FH;
         set.fh = opened.fh;
         let ids = self.questions.ids(id);
         let ids = Ids { uid: facts.uid, gid: facts.gid, pid: facts.pid, ..ids };
@@ -247,7 +247,7 @@ fn without_handle(opcode: Opcode, body: &mut [u8]) {
     if opcode == Opcode::SETATTR
         && let Some(mut set) = read::<SetattrIn>(body)
     {
-        set.valid &= !(fattr::FH | fattr::LOCKOWNER);
+        set.valid &= !(SetattrValid::FH | SetattrValid::LOCKOWNER);
         set.fh = 0;
         let bytes = set.as_bytes();
         if let Some(place) = body.get_mut(..bytes.len()) {

@@ -14,7 +14,7 @@ use belay_effects::log::Head;
 use belay_effects::{Advice, Cursor, Entry, Kind, Log, Settled, probe};
 use belay_recorder::Store;
 use belay_sys::Mapping;
-use belay_wire::abi::{SetattrIn, WriteIn, fattr};
+use belay_wire::abi::{SetattrIn, SetattrValid, WriteIn};
 use belay_wire::{Opcode, OpcodeSet};
 use std::sync::Arc;
 use zerocopy::FromBytes;
@@ -106,7 +106,7 @@ impl Shim {
             Opcode::WRITE => Some(WriteIn::read_from_prefix(&body).ok()?.0.offset),
             Opcode::SETATTR => {
                 let (asked, _) = SetattrIn::read_from_prefix(&body).ok()?;
-                (asked.valid & fattr::SIZE != 0).then_some(asked.size)
+                (asked.valid.contains(SetattrValid::SIZE)).then_some(asked.size)
             }
             _ => None,
         }
