@@ -167,11 +167,11 @@ fn what_is_no_store_of_it_is_not_checked() {
     let mut later = whole.clone();
     for place in [1, 2, 8190, 8191] {
         let root = &mut later[place * 4096..][..4096];
-        root[8] = 2;
+        root[8] = 3;
         let sum = xxh3(&root[..4088]);
         root[4088..].copy_from_slice(&sum.to_le_bytes());
     }
-    check(&later, &["it is of version 2, and this belay knows version 1"]);
+    check(&later, &["it is of version 3, and this belay knows version 2"]);
     let mut rootless = whole.clone();
     for place in [1, 2, 8190, 8191] {
         rootless[place * 4096 + 100] ^= 1;

@@ -90,8 +90,18 @@ fn what_was_synced_and_is_damaged_is_told() {
     }
     let newest = begins.last().expect("appends");
     for block in begins.iter().filter(|block| **block + 12 > *newest && *block != newest) {
-        with(&home, *block, 200).expect(1, &["the intent log is damaged in block"]);
+        with(&home, *block, 200).expect(1, &["the intent log is damaged in block", "1 finding"]);
     }
+    home.volume("cut-log v").expect(0, &["the intent log of v is whole: nothing was cut off"]);
+    let second = begins[begins.len() - 2];
+    for at in [0, 9, 16, 18, 20, 24, 200] {
+        with(&home, second, at).expect(1, &[&format!("is damaged in block {second}")]);
+    }
+    home.change("v.img", second * BLOCK + 200, |byte| byte ^ 0x20);
+    let ends = format!("v.img ends before block {second} now: it is not what was written");
+    home.volume("cut-log v").expect(0, &[&ends]);
+    home.volume("check v").expect(0, &["v is clean", "replayed"]);
+    home.volume("cut-log v").expect(0, &["is whole"]);
 }
 
 /// Where the blocks are that a checkpoint needs, and other ones that were written to.

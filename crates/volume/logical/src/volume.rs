@@ -2,6 +2,7 @@
 
 use belay_disk::{BLOCK, Disk, ZEROS};
 use belay_object::{Credit, ObjectId, Room};
+use belay_store::intent::Broken;
 use belay_store::root::{self, Checkpoint};
 use belay_store::{Class, FileId, Identity, Parameters, Store};
 use thiserror::Error;
@@ -238,6 +239,14 @@ impl<D: Disk> Logical<D> {
     pub fn intents(&self) -> Result<Vec<Vec<u8>>> {
         let store = self.stores.first().ok_or(Error::Damaged("there is no store"))?;
         store.intents().map_err(|why| Error::Store { store: 0, why })
+    }
+
+    /// Ends the intent log where it is damaged, and gives up what is behind that. Only of a volume to which nothing was done yet.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn cut_intents(&mut self) -> Result<Vec<Broken>> {
+        self.store(0)?.cut_intents().map_err(|why| Error::Store { store: 0, why })
     }
 
     /// How much room all stores have together, and what can be taken on each of them: which one an object is on, and the next one will be,

@@ -105,7 +105,10 @@ fn begin(shared: &Memory, below: &mut RemoteStore, patience: &Patience) -> Resul
             }
             Err(belay_cache::Error::Lower(Below::Lost)) if !patience.is_over() => {}
             Err(belay_cache::Error::Lower(Below::Lost)) => bail!("{DYING}"),
-            Err(why) => bail!("what was synced before the last end cannot be done again: {why}"),
+            Err(why) => bail!(
+                "what was synced before the last end cannot be done again: {why}; `belay volume check` says what is wrong, and \
+                 `belay volume cut-log` gives up what of the intent log cannot be read"
+            ),
         }
     }
 }

@@ -7,9 +7,10 @@ mod space;
 
 use crate::blocks;
 use crate::copies::RootCopy;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file_id::FileId;
 use crate::inodes::At;
+use crate::intent::Broken;
 use crate::layout::{self, INODES, Inode, InodeFlags, Kind};
 use crate::nodes::Key;
 use crate::pointer::{Checksum, Pointer};
@@ -170,10 +171,8 @@ impl<D: Disk> Checker<'_, D> {
     }
 
     fn intents(&mut self) -> Result<()> {
-        if let Some(at) = self.store.broken_intent()? {
-            self.add(format!(
-                "the intent log is damaged in block {at}: what was synced after the last checkpoint is lost from there on"
-            ));
+        for Broken { block, why } in self.store.broken_intents()? {
+            self.add(Error::Intents { block, why }.to_string());
         }
         Ok(())
     }

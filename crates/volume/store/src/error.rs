@@ -33,6 +33,16 @@ pub enum Error {
         /// Why not.
         why: &'static str,
     },
+    /// What was to be done again is not, or may not be, all there.
+    #[error(
+        "the intent log is damaged in block {block} of the disk ({why}): what was synced after the last checkpoint may be lost from there on"
+    )]
+    Intents {
+        /// Where it is.
+        block: u64,
+        /// What is wrong with it.
+        why: String,
+    },
     /// There is no room.
     #[error("no room is left on the disk")]
     NoSpace,

@@ -4,16 +4,18 @@
 //! being taken, and is not in it, is in the area of the one before; so both are looked at. A block of an area names the one before it, the first
 //! one the root of its checkpoint, by their checksums: so nothing of an earlier round is taken for it.
 //!
-//! What is appended at once is read as a whole, or not at all.
+//! What is appended at once is read as a whole, or not at all. It is made when what was appended before is durable. So the last one may
+//! have been cut off by a power failure, and no other; and if one begins behind a block that is not as it should be, that one was damaged
+//! since: the log is broken, which is told, and not taken for its end.
 
 use crate::blocks;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::layout;
 use crate::pointer::Checksum;
 use crate::store::Store;
 use crate::tail::Tail;
 use belay_disk::{BLOCK, Block, Disk, ZEROS};
-use zerocopy::little_endian::{U32, U64};
+use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Blocks of an area of a new store.
@@ -28,13 +30,18 @@ struct Head {
     /// The checksum of the block before, or of the root.
     before: U64,
     /// Bytes in this block.
-    length: U32,
-    reserved: U32,
+    length: U16,
+    /// [`BEGINS`].
+    flags: U16,
+    /// The lower half of the checksum of the root that all of the area comes after.
+    root: U32,
     /// Over all of the block, with zeros here.
     checksum: U64,
 }
 
 const MAGIC: [u8; 8] = *b"belayINT";
+/// An append begins in this block.
+const BEGINS: u16 = 1;
 const HEAD: usize = size_of::<Head>();
 const ROOM: usize = BLOCK - HEAD;
 /// What is before each append: its length, and its checksum.
@@ -56,6 +63,10 @@ pub struct LogBlock {
     pub checksum: Checksum,
     /// Whether it matches that.
     pub is_whole: bool,
+    /// Whether an append begins here.
+    pub begins: bool,
+    /// The lower half of the checksum of the root of its area.
+    pub root: u32,
     /// The bytes in it.
     pub bytes: Vec<u8>,
 }
@@ -63,12 +74,14 @@ pub struct LogBlock {
 /// Takes a block of the log apart; `None` if it is none.
 pub fn decode(block: &Block) -> Option<LogBlock> {
     let head: Head = layout::read(block, 0);
-    let length = (head.length.get() as usize).min(ROOM);
+    let length = usize::from(head.length.get()).min(ROOM);
     let checksum = Checksum(head.checksum.get());
     (head.magic == MAGIC).then(|| LogBlock {
         before: Checksum(head.before.get()),
         checksum,
-        is_whole: checksum == sum(block) && head.length.get() as usize == length,
+        is_whole: checksum == sum(block) && usize::from(head.length.get()) == length,
+        begins: head.flags.get() & BEGINS != 0,
+        root: head.root.get(),
         bytes: block.get(HEAD..HEAD + length).unwrap_or_default().to_vec(),
     })
 }
@@ -79,8 +92,17 @@ struct Area {
     found: Vec<Vec<u8>>,
     /// Where that ends.
     tail: Tail,
-    /// Whether it was read up to where it ends, and does not only seem to end where a block cannot be read.
-    is_readable: bool,
+    /// Where it only seems to end, as something that was appended later may be behind that.
+    broken: Option<Broken>,
+}
+
+/// A block of the log that hides what was appended behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// Where it is on the disk.
+    pub block: u64,
+    /// What is wrong with it.
+    pub why: String,
 }
 
 impl<D: Disk> Store<D> {
@@ -122,13 +144,15 @@ impl<D: Disk> Store<D> {
         if tail.used + all.len().div_ceil(ROOM) as u64 > half {
             return Ok(false);
         }
-        for part in all.chunks(ROOM) {
+        let root = half_of(self.last_root()?);
+        for (number, part) in all.chunks(ROOM).enumerate() {
             let mut block = ZEROS;
             let head = Head {
                 magic: MAGIC,
                 before: tail.before.0.into(),
-                length: (part.len() as u32).into(),
-                reserved: U32::ZERO,
+                length: (part.len() as u16).into(),
+                flags: if number == 0 { BEGINS } else { 0 }.into(),
+                root: root.into(),
                 checksum: U64::ZERO,
             };
             if let Some(room) = block.get_mut(HEAD..HEAD + part.len()) {
@@ -149,14 +173,16 @@ impl<D: Disk> Store<D> {
     /// told that a flush had failed, after which the system reads as written what is not on the disk, and a later flush does not tell.
     fn renew_area(&self, checkpoint: u64) -> Result<Option<Tail>> {
         let (first, _) = self.area(checkpoint)?;
-        let Area { tail, is_readable, .. } = self.read_area(checkpoint, self.last_root()?)?;
-        if !is_readable {
+        let Area { tail, broken, .. } = self.read_area(checkpoint, self.last_root()?)?;
+        if broken.is_some() {
             return Ok(None);
         }
         for block in first..first + tail.used {
             let content = blocks::read(&self.disk, block)?;
             blocks::write(&self.disk, block, &content)?;
         }
+        // Each append is made when the one before it is durable: by that a broken one is known.
+        blocks::flush(&self.disk)?;
         Ok(Some(tail))
     }
 
@@ -165,20 +191,63 @@ impl<D: Disk> Store<D> {
         Ok(Checksum(self.root()?.checksum.get()))
     }
 
+    /// The two areas: what was appended after the checkpoint before the last one, and then what was after the last one.
+    fn areas(&self) -> Result<Vec<Area>> {
+        let root = self.root()?;
+        let (last, before) = (root.epoch.get(), root.previous.get());
+        let mut areas = Vec::new();
+        if before > 0 {
+            areas.push(self.read_area(before, Checksum(root.previous_checksum.get()))?);
+        }
+        areas.push(self.read_area(last, self.last_root()?)?);
+        Ok(areas)
+    }
+
     /// What was appended after the checkpoint before the last one, and then what was after the last one. Only of a store to which nothing
     /// was done yet.
     ///
     /// # Errors
-    /// None that a store without mistakes gives.
+    /// [`Error::Intents`] if that is not, or may not be, all that was appended.
     pub fn intents(&self) -> Result<Vec<Vec<u8>>> {
-        let root = self.root()?;
-        let (last, before) = (root.epoch.get(), root.previous.get());
         let mut found = Vec::new();
-        if before > 0 {
-            found = self.read_area(before, Checksum(root.previous_checksum.get()))?.found;
+        for area in self.areas()? {
+            if let Some(Broken { block, why }) = area.broken {
+                return Err(Error::Intents { block, why });
+            }
+            found.extend(area.found);
         }
-        found.extend(self.read_area(last, self.last_root()?)?.found);
         Ok(found)
+    }
+
+    /// The blocks of the log, one of an area, that hide what was appended behind them.
+    ///
+    /// # Errors
+    /// None that a store without mistakes gives.
+    pub fn broken_intents(&self) -> Result<Vec<Broken>> {
+        Ok(self.areas()?.into_iter().filter_map(|area| area.broken).collect())
+    }
+
+    /// Ends the log where it is broken: what was appended behind that is given up. Gives those places. Only of a store to which nothing was
+    /// done yet.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn cut_intents(&self) -> Result<Vec<Broken>> {
+        let broken = self.broken_intents()?;
+        let root = self.root()?;
+        let (begin, half) = (root.intent_first.get(), root.intent_blocks.get() / 2);
+        for one in &broken {
+            let end = begin + if one.block < begin + half { half } else { 2 * half };
+            for block in one.block..end {
+                // A disk gives a sector that it cannot read another place when it is written.
+                blocks::write(&self.disk, block, &ZEROS)?;
+            }
+        }
+        blocks::flush(&self.disk)?;
+        match self.broken_intents()?.into_iter().next() {
+            None => Ok(broken),
+            Some(Broken { block, why }) => Err(Error::Intents { block, why }),
+        }
     }
 
     /// The append that begins in a block of the log, if all of it is there.
@@ -188,7 +257,10 @@ impl<D: Disk> Store<D> {
         let (mut bytes, mut before): (Vec<u8>, Option<Checksum>) = (Vec::new(), None);
         for at in block..end {
             let one = decode(&blocks::read(&self.disk, at).ok()?)?;
-            if !one.is_whole || before.is_some_and(|before| before != one.before) {
+            if !one.is_whole
+                || before.is_some_and(|before| before != one.before)
+                || one.begins != before.is_none()
+            {
                 return None;
             }
             before = Some(one.checksum);
@@ -200,30 +272,11 @@ impl<D: Disk> Store<D> {
         None
     }
 
-    /// Whether something that was appended, and made durable, can no longer be read: a block of the log is damaged, and one behind it
-    /// was written later. Gives that block.
-    ///
-    /// # Errors
-    /// None that a store without mistakes gives.
-    pub fn broken_intent(&self) -> Result<Option<u64>> {
-        let last = self.epoch() - 1;
-        let (first, half) = self.area(last)?;
-        let tail = self.read_area(last, self.last_root()?)?.tail;
-        let at = first + tail.used;
-        // An append is made when the one before it is durable. It names that by its checksum, in what is left of it.
-        let mut before = match blocks::read(&self.disk, at).ok().and_then(|block| decode(&block)) {
-            Some(one) if one.before == tail.before => one.checksum,
-            _ => return Ok(None),
-        };
-        for next in at + 1..first + half {
-            let one = blocks::read(&self.disk, next).ok().and_then(|block| decode(&block));
-            let Some(one) = one.filter(|one| one.is_whole && one.before == before) else { break };
-            if self.append_at(next).is_some() {
-                return Ok(Some(at));
-            }
-            before = one.checksum;
-        }
-        Ok(None)
+    /// Whether something was appended behind a block of an area: what is there was durable before that.
+    fn is_behind(&self, block: u64, end: u64, root: Checksum) -> bool {
+        let mut later =
+            (block + 1..end).filter_map(|at| decode(&blocks::read(&self.disk, at).ok()?));
+        later.any(|one| one.is_whole && one.begins && one.root == half_of(root))
     }
 
     /// What is in the area of a checkpoint whose root has that checksum, and where it ends.
@@ -234,19 +287,30 @@ impl<D: Disk> Store<D> {
         let mut end = tail;
         let mut bytes = Vec::new();
         let mut found = Vec::new();
-        let mut is_readable = true;
+        let mut broken = None;
         while tail.used < half {
-            let Ok(block) = blocks::read(&self.disk, first + tail.used) else {
-                is_readable = false;
-                break;
+            let at = first + tail.used;
+            let block = match blocks::read(&self.disk, at) {
+                Ok(block) => block,
+                Err(why) => {
+                    broken = Some(Broken { block: at, why: why.to_string() });
+                    break;
+                }
             };
             let head: Head = layout::read(&block, 0);
-            let (checksum, length) = (sum(&block), head.length.get() as usize);
+            let (checksum, length) = (sum(&block), usize::from(head.length.get()));
             let is_next = head.magic == MAGIC
+                && head.root.get() == half_of(root)
                 && head.before.get() == tail.before.0
                 && head.checksum.get() == checksum.0
                 && (1..=ROOM).contains(&length);
             if !is_next {
+                if self.is_behind(at, first + half, root) {
+                    let why =
+                        "it is not what was written, and what was appended later is behind it"
+                            .into();
+                    broken = Some(Broken { block: at, why });
+                }
                 break;
             }
             bytes.extend_from_slice(block.get(HEAD..HEAD + length).unwrap_or_default());
@@ -257,8 +321,13 @@ impl<D: Disk> Store<D> {
                 end = tail;
             }
         }
-        Ok(Area { found, tail: end, is_readable })
+        Ok(Area { found, tail: end, broken })
     }
+}
+
+/// What a block has of the checksum of the root of its area.
+fn half_of(root: Checksum) -> u32 {
+    root.0 as u32
 }
 
 /// What was appended, if all of it is there.

@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// How a root begins.
 pub const MAGIC: [u8; 8] = *b"belayTFS";
 /// The version of this layout.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Stores that a volume can have.
 pub const MEMBERS: usize = 32;
 /// Inodes in a block.

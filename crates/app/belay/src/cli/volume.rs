@@ -76,6 +76,17 @@ pub enum Command {
         belay volume dump scratch --object 1"
     )]
     Dump(Dump),
+    /// Give up what was synced and can no longer be read, so that the volume can be mounted.
+    #[command(
+        name = "cut-log",
+        long_about = "Give up what was synced and can no longer be read, so that the volume can be mounted.\n\n\
+        What is synced goes to the intent log of the volume's first store, and is there until the next checkpoint, about five seconds \
+        later. If the machine stops before that, the next mount reads it. If a block of the log is damaged then, `mount` refuses, as what \
+        was synced may be lost. This command ends the log before that block: what was synced before it is kept, what is behind it is lost. \
+        A log that is whole stays as it is.\n\n\
+        If the disk may be readable again later, wait for that instead. The volume must not be mounted."
+    )]
+    CutLog(CutLog),
     /// Remove the name of a volume. Its data stay on its stores.
     #[command(long_about = "Remove the name of a volume. Its data stay on its stores.\n\n\
         The stores are said, so that they can be removed, or used for something else.")]
@@ -198,6 +209,13 @@ pub struct What {
     /// An object; STORE is found by itself.
     #[arg(long, value_name = "N")]
     pub object: Option<u64>,
+}
+
+/// `belay volume cut-log`.
+#[derive(Debug, Args)]
+pub struct CutLog {
+    /// The volume.
+    pub name: VolumeName,
 }
 
 /// `belay volume forget`.

@@ -7,10 +7,11 @@ use crate::cli::volume::Check;
 use crate::messages::{Out, say};
 use anyhow::Result;
 use belay_cache::intent;
-use belay_logical::Logical;
+use belay_logical::{Error, Logical};
 use belay_object::ObjectId;
 use belay_posix::{IDS, ORPHANS, ROOT, check};
 use belay_stack::Place;
+use belay_store::Error as Damage;
 use indicatif::{ProgressBar, ProgressStyle};
 use report::{Finding, Report};
 use std::collections::BTreeSet;
@@ -105,6 +106,8 @@ fn replay(logical: &mut Logical<Looked>, report: &mut Report, bar: &ProgressBar)
     match intent::waiting(logical) {
         Ok(0) => return,
         Ok(bytes) => report.waiting = bytes,
+        // The check of the store has said that.
+        Err(belay_cache::Error::Lower(Error::Store { why: Damage::Intents { .. }, .. })) => return,
         Err(why) => return report.add(failed(why)),
     }
     bar.set_message("names looked at, after a replay");

@@ -2,6 +2,7 @@
 
 mod check;
 mod create;
+mod cut_log;
 mod dump;
 mod forget;
 mod list;
@@ -22,6 +23,7 @@ pub fn run(command: &Command) -> Result<i32> {
         Command::Status(options) => status::run(options),
         Command::List(options) => list::run(options),
         Command::Check(options) => check::run(options),
+        Command::CutLog(options) => cut_log::run(options),
         Command::Dump(options) => dump::run(options),
         Command::Forget(options) => forget::run(options),
     }

@@ -1,18 +1,15 @@
 //! `belay volume mount`: checks, then holds the namespace module as any other daemon, with cache and stores beside it.
 
+use super::open::Named;
 use crate::cli::{Run, VolumeMount};
 use crate::commands::run::{Beside, run_with};
 use anyhow::{Context, Result, ensure};
-use belay_disk::FileDisk;
-use belay_registry::{Definition, Registry};
 use belay_stack::{Place, Role, report};
-use belay_store::root::checkpoints;
 use belay_supervisor::companions::Companion;
 use belay_supervisor::text::OsText;
 use clap::Parser;
 use std::ffi::OsString;
 use std::hash::{BuildHasher, RandomState};
-use std::path::{Path, PathBuf};
 
 /// The smallest cache: less would be full with one large write.
 const LEAST_MEMORY: u64 = 8 << 20;
@@ -28,7 +25,8 @@ struct Held {
 /// Runs it.
 pub fn run(options: &VolumeMount) -> Result<i32> {
     let name = &options.name;
-    let (definition, _) = Registry::of_user()?.find(name)?;
+    let named = Named::find(name)?;
+    let definition = &named.definition;
     ensure!(
         options.memory >= LEAST_MEMORY,
         "the cache of volume {name} cannot have {} bytes of memory: give it {} MiB or more",
@@ -44,7 +42,10 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
             "volume {name} is mounted already: its process {pid} lives; see `belay status`"
         );
     }
-    check_stores(&definition).with_context(|| format!("cannot mount volume {name}"))?;
+    // What is wrong with the stores is better said here than by a process in the background.
+    for store in &definition.stores {
+        named.disk_to_change(store).with_context(|| format!("cannot mount volume {name}"))?;
+    }
     report::forget(&place)?;
     // Which mount it is: requests of others have other meanings.
     let mount = RandomState::new().hash_one(std::process::id()).max(1);
@@ -99,27 +100,4 @@ fn held(options: &VolumeMount, module: Vec<OsString>) -> Result<Run> {
     words.extend(["--".into(), exe.into()]);
     words.extend(module);
     Ok(Held::try_parse_from(words)?.run)
-}
-
-/// Looks whether the stores are there, nobody else's, and this volume's: what is wrong with them is better said here than by a process
-/// in the background.
-fn check_stores(definition: &Definition) -> Result<()> {
-    for store in &definition.stores {
-        let path: &PathBuf = &store.path;
-        let disk = FileDisk::open(path)?;
-        let found = checkpoints(&disk).with_context(|| format!("store {}", path.display()))?;
-        let identity = found.first().map(|one| &one.identity);
-        check(path, identity.map(|it| it.volume) == Some(definition.id.into_bytes()))?;
-        check(path, identity.map(|it| it.store) == Some(store.id.into_bytes()))?;
-    }
-    Ok(())
-}
-
-fn check(path: &Path, is_own: bool) -> Result<()> {
-    ensure!(
-        is_own,
-        "{} is not the store that this volume was made with: it is another one's, or was exchanged",
-        path.display()
-    );
-    Ok(())
 }

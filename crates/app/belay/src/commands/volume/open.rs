@@ -1,4 +1,4 @@
-//! The stores of a volume, opened to be looked at: nothing is written to them, and nobody else has them meanwhile.
+//! The stores of a volume, opened: nobody else has them meanwhile, and nothing is written to those that are only looked at.
 
 use anyhow::{Context, Result, anyhow, bail};
 use belay_disk::{Disk, FileDisk, OpenError, Overlay};
@@ -34,7 +34,18 @@ impl Named {
 
     /// Opens a disk of it, whatever is on that.
     pub fn disk(&self, store: &Store) -> Result<Looked> {
-        let opened = FileDisk::open_read_only(&store.path).map_err(|why| match why {
+        Ok(Overlay::new(self.opened(store, FileDisk::open_read_only(&store.path))?))
+    }
+
+    /// Opens its store on a disk, to be changed.
+    pub fn disk_to_change(&self, store: &Store) -> Result<FileDisk> {
+        let disk = self.opened(store, FileDisk::open(&store.path))?;
+        self.belongs(store, &disk)?;
+        Ok(disk)
+    }
+
+    fn opened(&self, store: &Store, opened: Result<FileDisk, OpenError>) -> Result<FileDisk> {
+        opened.map_err(|why| match why {
             OpenError::System { why, .. } if why.kind() == ErrorKind::NotFound => anyhow!(
                 "{} of the volume {} is missing; bring it back, or write into {} where it is now",
                 store.path.display(),
@@ -45,8 +56,7 @@ impl Named {
                 anyhow!("{why}; unmount the volume {} before", self.name)
             }
             why => anyhow!(why),
-        })?;
-        Ok(Overlay::new(opened))
+        })
     }
 
     /// Opens all stores, each of which must belong to the volume.
@@ -60,8 +70,16 @@ impl Named {
         Logical::open(disks).with_context(|| format!("the volume {} cannot be opened", self.name))
     }
 
+    /// Opens all stores, to be changed.
+    pub fn open_to_change(&self) -> Result<Logical<FileDisk>> {
+        let stores = self.definition.stores.iter();
+        let disks = stores.map(|store| self.disk_to_change(store)).collect::<Result<Vec<_>>>()?;
+        let opened = Logical::open_own(self.definition.id.into_bytes(), disks);
+        opened.with_context(|| format!("the volume {} cannot be opened", self.name))
+    }
+
     /// Whether what is on a disk is a store of this volume.
-    fn belongs(&self, store: &Store, disk: &Looked) -> Result<()> {
+    fn belongs(&self, store: &Store, disk: &impl Disk) -> Result<()> {
         let path = store.path.display();
         if disk.blocks() < SMALLEST {
             bail!("{path} is too small: there is no store of a belay volume on it");

@@ -201,6 +201,7 @@ fn of_intents(content: &Block, append: Option<&[u8]>) -> Option<Value> {
     });
     Some(json!({
         "before": show::sum(log.before.0),
+        "begins": log.begins,
         "bytes": log.bytes.len(),
         "checksum": show::sum(log.checksum.0),
         "matches_checksum": log.is_whole,
