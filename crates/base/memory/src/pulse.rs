@@ -1,4 +1,5 @@
-//! How a process shows that it gets on: four words that somebody else looks at now and then.
+//! How a process shows that it gets on: four words that somebody else looks at now and then. A fifth one tells the process that it is to
+//! end.
 //!
 //! Invariant: a thread that waits for another process or for a disk says so before, and takes that back behind: that is no hang of the
 //! process, however long it takes.
@@ -6,11 +7,16 @@
 use crate::words::Memory;
 
 /// Bytes of a pulse.
-pub const BYTES: usize = 32;
+pub const BYTES: usize = 40;
 const BEATS: usize = 0;
 const WAITS: usize = 1;
 const GAVE_UP: usize = 2;
 const LIVES: usize = 3;
+const TOLD: usize = 4;
+
+/// Where the word is, in bytes, that is not 0 if the process is to end for good when it is asked to. Whoever asks writes it before, and
+/// takes it back before the next life begins.
+pub const TOLD_AT: u64 = 8 * TOLD as u64;
 
 /// The pulse of a process.
 #[derive(Clone, Debug)]
@@ -63,6 +69,11 @@ pub fn lives<M: Memory>(memory: &M) -> u64 {
     memory.load(LIVES)
 }
 
+/// Whether the process with the pulse in that memory is to end for good.
+pub fn is_told<M: Memory>(memory: &M) -> bool {
+    memory.load(TOLD) != 0
+}
+
 impl Seen {
     /// What is in these bytes.
     #[must_use]
@@ -106,5 +117,9 @@ mod tests {
         let _next = Pulse::new(memory.clone());
         assert_eq!(lives(&memory), before + 1);
         assert!(!seen().gave_up, "an earlier life's");
+        assert!(!is_told(&memory));
+        memory.store(TOLD_AT as usize / 8, 1);
+        let _next = Pulse::new(memory.clone());
+        assert!(is_told(&memory), "it may be told before it has begun");
     }
 }

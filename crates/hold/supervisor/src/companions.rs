@@ -1,14 +1,15 @@
 //! Processes that a daemon needs beside it, such as those of a volume: each is started again when it ends, by a thread of its own.
 //!
 //! A companion has a lock on a file while it lives, by which a new supervisor finds those of the last, and two of one name never work at
-//! the same time. They are started in their order before the daemon, and asked to end (SIGTERM) in the opposite order when the daemon
-//! has ended, each when those behind it are gone. One that says that it gives up is not started again, and the mount is given up with it.
+//! the same time. They are started in their order before the daemon, and asked to end in the opposite order when the daemon has ended, each
+//! when those behind it are gone: by a word in their pulse, and SIGTERM. The signal alone, which anybody may send, ends none of them.
+//! One that says that it gives up is not started again, and the mount is given up with it.
 
 use crate::error::{Error, Result};
 use crate::process::{Exit, Watched, is_stopped};
 use crate::role::self_as;
 use crate::text::{OsText, span};
-use belay_memory::pulse::{BYTES, Seen};
+use belay_memory::pulse::{BYTES, Seen, TOLD_AT};
 use belay_sys::process_with_lock;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -88,6 +89,8 @@ struct Shared {
 struct State {
     seen: Vec<CompanionStatus>,
     ends: bool,
+    /// Nobody waits for what they bring home any more.
+    killed: bool,
     /// The role of one that has given up.
     gave_up: Option<String>,
 }
@@ -180,12 +183,31 @@ impl Companions {
         Some(format!("its {role} process has given up, see its messages"))
     }
 
-    /// Has them end, and waits for it: as long as they bring home what the daemon has left with them. Gives the last process of each.
-    pub fn end(&mut self) -> Vec<(String, u32)> {
+    /// Asks them to end. That takes as long as they bring home what the daemon has left with them ([`Companions::have_ended`]).
+    pub fn end(&self) {
         self.shared.state().ends = true;
+        self.wish();
+    }
+
+    /// Kills those that are asked to end and have not.
+    pub fn kill(&self) {
+        self.shared.state().killed = true;
+        self.wish();
+    }
+
+    fn wish(&self) {
         if let Some(wish) = &self.wish {
             let _ = rustix::io::write(wish, &1_u64.to_ne_bytes());
         }
+    }
+
+    /// Whether they have ended as they were asked to.
+    pub fn have_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// The last process of each, when they have ended.
+    pub fn take_ended(&mut self) -> Vec<(String, u32)> {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -195,10 +217,10 @@ impl Companions {
 }
 
 /// What is to be said of the end of a companion that was asked to end.
-pub fn failed(role: &str, exit: Option<Exit>) -> Option<String> {
+pub fn failed(role: &str, exit: Exit) -> Option<String> {
     match exit {
-        None | Some(Exit::Code(0) | Exit::Unknown) => None,
-        Some(exit) => Some(format!("the {role} process {}, see its messages", exit.told())),
+        Exit::Code(0) | Exit::Unknown => None,
+        exit => Some(format!("the {role} process {}, see its messages", exit.told())),
     }
 }
 
@@ -240,7 +262,21 @@ impl One {
         }
     }
 
+    /// Says in its pulse whether it is to end for good when SIGTERM comes.
+    fn say_told(&self, told: bool) {
+        let path = self.companion.pulse.0.as_os_str();
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let written = options
+            .open(path)
+            .and_then(|file| file.write_all_at(&u64::from(told).to_ne_bytes(), TOLD_AT));
+        if let Err(error) = written {
+            tracing::error!("cannot write to {}: {error}", self.companion.pulse.show());
+        }
+    }
+
     fn start(&mut self, verbose: u8) {
+        self.say_told(false);
         let mut words = self.companion.words.iter().map(|word| word.0.as_os_str());
         let name = words.next().and_then(|word| word.to_str()).unwrap_or_default();
         let mut command = self_as(name, verbose);
@@ -334,10 +370,17 @@ fn keep(mut all: Vec<One>, shared: &Shared, wish: &OwnedFd, verbose: u8) {
         {
             // One that has just been started does not know yet what the signal means: it takes the lock when it does.
             if last.holder() == Some(process.pid) {
+                last.say_told(true);
                 last.told = process.signal(SIGTERM).is_ok();
             } else {
                 next = Some(Instant::now() + SOON);
             }
+        }
+        if shared.state().killed {
+            let told = all.iter().filter(|one| one.told && !one.over);
+            told.filter_map(|one| one.process.as_ref()).for_each(|process| {
+                let _ = process.signal(SIGKILL);
+            });
         }
         wait(&all, wish, next);
         all.iter_mut().for_each(One::look);

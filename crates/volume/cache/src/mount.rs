@@ -6,7 +6,8 @@ use crate::log::Slot;
 use crate::shared::Shared;
 use belay_memory::Memory;
 
-/// Says that it is a cache's memory, of this version.
+/// Says that it is a cache's memory, of this version. It is another one as soon as its layout is another one, or the messages are between
+/// the processes that use it: those of two versions never work together.
 const VALID: u64 = u64::from_le_bytes(*b"belaych1");
 
 /// Transactions that the next life of a process reads within a few milliseconds.
@@ -16,6 +17,11 @@ impl<M: Memory> Shared<M> {
     /// Whether the memory was set up. One of zeros was not.
     pub fn is_valid(&self) -> bool {
         self.memory.load(MAGIC) == VALID
+    }
+
+    /// Whether it was set up, or has begun to be, by a belay that keeps it in another way.
+    pub fn is_of_another_version(&self) -> bool {
+        ![0, VALID].contains(&self.memory.load(MAGIC))
     }
 
     /// It is set up: the last thing of that, so that whoever died before begins anew.

@@ -2,18 +2,22 @@
 //!
 //! All that it knows is in the memory. A next life of it goes on with the checkpoint that was under way.
 
-use crate::ending::asked_to_end;
+use crate::ending::{Left, asked_to_end};
 use crate::memory::{self, Memory};
 use crate::patience::Patience;
 use crate::place::{Place, Role};
 use crate::pulse::Pulse;
 use crate::report::{Asked, CacheReport, Recovery, now_us};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use belay_cache::intent::replay;
 use belay_cache::{Capacity, Cleaner};
 use belay_channel::{CacheAnswer, CacheAsk, Error as Below, RemoteStore, Server, Service};
 use belay_object::{Lower, ObjectId};
 use belay_sys::Mapping;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,6 +31,9 @@ const SAY: Duration = Duration::from_secs(60);
 /// Why it gives up.
 const DYING: &str = "the process with the stores dies again and again of what it is asked to do";
 
+/// By how much the numbers of a new memory are ahead of those of the last one, at the most.
+const JUMP: u64 = 1 << 32;
+
 type Failure = belay_cache::Error<Below>;
 
 /// Runs it, for the mount with that number.
@@ -35,17 +42,40 @@ type Failure = belay_cache::Error<Below>;
 /// If the memory cannot be had, or is of other stores than these; at the end, if what is in the memory could not be brought to the
 /// stores.
 pub fn run(place: &Place, mount: u64, capacity: Capacity) -> Result<i32> {
-    let stop = asked_to_end()?;
+    let stop = asked_to_end(place, Role::Cache)?;
     let _role = place.take(Role::Cache)?;
-    let shared = memory::open_or_make(place, capacity)?;
     let pulse = Pulse::of(place, Role::Cache)?;
+    serve(place, mount, capacity, &pulse, &stop).inspect_err(|why| {
+        if !passes(why) {
+            pulse.give_up();
+        }
+    })
+}
+
+/// Whether the next life of the process may do better: the machine lacks something for a moment.
+fn passes(why: &anyhow::Error) -> bool {
+    why.chain().any(|one| {
+        let system = one.downcast_ref::<io::Error>().and_then(Errno::from_io_error);
+        let code = system.or(one.downcast_ref().copied());
+        code.is_some_and(|code| [Errno::MFILE, Errno::NFILE, Errno::NOMEM].contains(&code))
+    })
+}
+
+fn serve(
+    place: &Place,
+    mount: u64,
+    capacity: Capacity,
+    pulse: &Pulse,
+    stop: &OwnedFd,
+) -> Result<i32> {
+    let shared = memory::open_or_make(place, capacity)?;
     let patience = Patience::new(place, pulse.clone())?;
     let mut below = RemoteStore::writer(&place.socket(Role::Store), Box::new(patience.clone()));
-    if !shared.is_valid()
-        && let Err(why) = begin(&shared, &mut below, &patience)
-    {
-        pulse.give_up();
-        return Err(why);
+    match shared.is_valid() {
+        false => begin(&shared, &mut below, &patience)?,
+        true if shared.is_mounted(mount) => {}
+        // An earlier mount's.
+        true => belongs(place, &shared, &mut below, &patience)?,
     }
     shared.begin_mount(mount);
     let now = Instant::now();
@@ -53,7 +83,9 @@ pub fn run(place: &Place, mount: u64, capacity: Capacity) -> Result<i32> {
     // A checkpoint that the last life has begun is ended at once.
     let begun = shared.sealed().map(|_| now);
     let mut cache = Cache {
-        pulse,
+        left: Left::new(place, &[Role::Namespace]),
+        is_alone: false,
+        pulse: pulse.clone(),
         place: place.clone(),
         report: CacheReport::of(place),
         shared,
@@ -71,16 +103,13 @@ pub fn run(place: &Place, mount: u64, capacity: Capacity) -> Result<i32> {
     let socket = place.socket(Role::Cache);
     let mut server =
         Server::bind(&socket).with_context(|| format!("cannot listen at {}", socket.display()))?;
-    server.run(&mut cache, &stop)?;
-    // Unless it was given up, nobody publishes any more.
+    server.run(&mut cache, stop)?;
+    // Unless it was given up, nobody publishes any more: the namespace module has ended, and nobody starts another.
     let taken = if cache.gave_up { Err(DYING.to_owned()) } else { cache.checkpoint() };
     let Err(why) = taken else {
         memory::remove(place)?;
         return Ok(0);
     };
-    if cache.gave_up {
-        cache.pulse.give_up();
-    }
     bail!(
         "the last checkpoint could not be taken: {why}. What was written since the one before is in {}, and is there \
          when the volume is mounted again, unless this machine is restarted before that",
@@ -88,12 +117,54 @@ pub fn run(place: &Place, mount: u64, capacity: Capacity) -> Result<i32> {
     )
 }
 
+/// Whether what an earlier mount has left belongs to what is on the stores: nobody has changed them since without it.
+fn belongs(
+    place: &Place,
+    shared: &Memory,
+    below: &mut RemoteStore,
+    patience: &Patience,
+) -> Result<()> {
+    let found = until_it_lives(patience, || {
+        below.renew()?;
+        Ok((below.epoch()?.saturating_sub(1), below.upto()?))
+    })?;
+    let (epoch, upto) = (shared.durable_epoch(), shared.durable());
+    let is_noted = found == (epoch, upto);
+    // It was taken, and its process died before it could note that.
+    let is_under_way = shared.sealed().is_some_and(|sealed| found == (epoch + 1, sealed));
+    ensure!(
+        is_noted || is_under_way,
+        "what was written to the volume before its last end is in {}, and the stores were changed since without it: by a mount of \
+         another user or machine, or an older copy of them was put back. What is in that file is of no use to them; remove it to mount \
+         the volume without",
+        place.memory().display()
+    );
+    Ok(())
+}
+
+/// Asks the stores until they do not die of it, or have died too often.
+fn until_it_lives<T>(
+    patience: &Patience,
+    mut ask: impl FnMut() -> std::result::Result<T, Below>,
+) -> Result<T> {
+    patience.renew();
+    loop {
+        match ask() {
+            Err(Below::Lost) if !patience.is_over() => {}
+            Err(Below::Lost) => bail!("{DYING}"),
+            done => return Ok(done?),
+        }
+    }
+}
+
 /// Sets the memory up: with what the stores have, and the intent log besides.
 fn begin(shared: &Memory, below: &mut RemoteStore, patience: &Patience) -> Result<()> {
     patience.renew();
     loop {
         let tried = below.renew().map_err(belay_cache::Error::Lower).and_then(|()| {
-            let first = replay(below)?;
+            // No other memory counts from here, so what is in this one will never be taken for what is in another.
+            let first = replay(below)?.saturating_add(rand_jump());
+            below.checkpoint(first).map_err(belay_cache::Error::Lower)?;
             let epoch = below.epoch().map_err(belay_cache::Error::Lower)?;
             Ok((first, epoch, below.room().map_err(belay_cache::Error::Lower)?))
         });
@@ -113,8 +184,15 @@ fn begin(shared: &Memory, below: &mut RemoteStore, patience: &Patience) -> Resul
     }
 }
 
+/// A number that is another one each time.
+fn rand_jump() -> u64 {
+    RandomState::new().hash_one(std::process::id()) % JUMP
+}
+
 struct Cache {
     pulse: Pulse,
+    left: Left,
+    is_alone: bool,
     place: Place,
     report: CacheReport,
     shared: Memory,
@@ -255,6 +333,7 @@ impl Service for Cache {
 
     fn turn(&mut self) {
         self.pulse.beat();
+        self.is_alone = self.left.is_alone();
     }
 
     fn answer(&mut self, _client: u64, ask: CacheAsk) -> Option<CacheAnswer> {
@@ -269,7 +348,7 @@ impl Service for Cache {
     }
 
     fn is_over(&self) -> bool {
-        self.gave_up
+        self.gave_up || self.is_alone
     }
 
     fn due(&self) -> Option<Instant> {

@@ -1,24 +1,64 @@
 //! How a process is asked to end.
 
+use crate::place::{Place, Role};
+use crate::pulse::is_told;
+use anyhow::{Context, Result};
 use rustix::fd::OwnedFd;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::low_level::pipe;
-use std::io;
+use signal_hook::iterator::Signals;
 use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::{Duration, Instant};
 
-/// Gives what can be read when SIGTERM has come. The terminal's signals are for whoever started the mount, who ends it in its order:
-/// here they end nobody.
+/// How often it is looked whether anybody holds the mount still.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Gives what can be read when SIGTERM has come from who started this process, and has said so before. Whoever else sends that, to all
+/// processes of a session for example, ends nobody by it: the others need this one until they have ended. The terminal's signals are for
+/// whoever started the mount, who ends it in its order.
 ///
 /// # Errors
 /// Those of the system calls.
-pub fn asked_to_end() -> io::Result<OwnedFd> {
-    let (end, signalled) = UnixStream::pair()?;
-    pipe::register(SIGTERM, signalled)?;
-    for ignored in [SIGINT, SIGHUP] {
-        let (heard, unheard) = UnixStream::pair()?;
-        pipe::register(ignored, unheard)?;
-        // What nobody reads is dropped when its room is full.
-        drop(heard);
-    }
+pub fn asked_to_end(place: &Place, role: Role) -> Result<OwnedFd> {
+    let (end, told) = UnixStream::pair()?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    let place = place.clone();
+    let heard = move || {
+        for signal in &mut signals {
+            if signal == SIGTERM && is_told(&place, role) {
+                // With its other end gone it can be read.
+                drop(told);
+                return;
+            }
+        }
+    };
+    let spawned = thread::Builder::new().name("signals".into()).spawn(heard);
+    spawned.context("cannot start a thread")?;
     Ok(end.into())
+}
+
+/// Whether the processes that hold the mount have died, and those that need this one have ended: nobody is left who would ask it to end.
+#[derive(Debug)]
+pub struct Left {
+    place: Place,
+    by: &'static [Role],
+    looked: Instant,
+}
+
+impl Left {
+    /// By processes with these roles.
+    pub fn new(place: &Place, by: &'static [Role]) -> Self {
+        Self { place: place.clone(), by, looked: Instant::now() }
+    }
+
+    /// Whether it is so. It is looked once a second.
+    pub fn is_alone(&mut self) -> bool {
+        if self.looked.elapsed() < LOOK {
+            return false;
+        }
+        self.looked = Instant::now();
+        // What cannot be seen may be there.
+        let is_gone = |role: &Role| self.place.holder(*role).is_ok_and(|holder| holder.is_none());
+        self.place.is_left().unwrap_or(false) && self.by.iter().all(is_gone)
+    }
 }

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | [`place`] | | where they meet: sockets, locks, and the memory that outlives them |
 //! | [`memory`] | | how that memory is made, and found again |
-//! | `pulse` | | how they show that they get on |
+//! | [`pulse`] | | how they show that they get on |
 //! | `patience` | cache | how long it goes on asking stores that die of it |
 //! | [`report`] | | what they say of how they have recovered |
 //! | [`store`] | store | the logical layer with its stores, asked by the two others |
@@ -26,7 +26,7 @@ pub mod memory;
 pub mod namespace;
 mod patience;
 pub mod place;
-mod pulse;
+pub mod pulse;
 pub mod report;
 mod serving;
 pub mod store;

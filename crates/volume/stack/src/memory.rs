@@ -49,7 +49,13 @@ pub fn open(place: &Place) -> Result<Option<Memory>> {
     };
     let layout = Layout::new(Capacity { frames, slots });
     ensure!(length == layout.words as u64 * 8 + TAIL, "{} is damaged", path.display());
-    Ok(Some(map(&file, layout)?))
+    let memory = map(&file, layout)?;
+    ensure!(
+        !memory.is_of_another_version(),
+        "{} is of another version of belay: mount the volume with that one, and unmount it",
+        path.display()
+    );
+    Ok(Some(memory))
 }
 
 fn map(file: &File, layout: Layout) -> Result<Memory> {

@@ -7,7 +7,7 @@ use crate::memory::{self, Memory};
 use crate::place::{Place, Role};
 use crate::pulse::Pulse;
 use crate::serving;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use belay_cache::Publisher;
 use belay_channel::{CacheAnswer, CacheAsk, Connection, Error, RemoteStore};
 use belay_posix::dispatch::Module;
@@ -23,6 +23,7 @@ const KEPT: usize = 64 << 20;
 /// If the memory cannot be used, or it cannot mount.
 pub fn run(place: &Place, name: &str, mount: u64, mountpoint: &Path) -> Result<i32> {
     die_of_panics();
+    let _role = place.take(Role::Namespace)?;
     let pulse = Pulse::of(place, Role::Namespace)?;
     let memory = mounted(place, mount, &pulse)?;
     let generation = memory.next_generation();
@@ -59,5 +60,7 @@ fn mounted(place: &Place, mount: u64, pulse: &Pulse) -> Result<Memory> {
         CacheAnswer::Done => {}
         CacheAnswer::Refused(why) => bail!("{why}"),
     }
-    memory::open(place)?.context("the cache's memory is gone")
+    let memory = memory::open(place)?.context("the cache's memory is gone")?;
+    ensure!(is_ready(&memory), "the cache's memory is of another version of belay");
+    Ok(memory)
 }

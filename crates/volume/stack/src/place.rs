@@ -2,13 +2,19 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use belay_sys::{lock_for_process, process_with_lock};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, mkdirat, statat, statfs};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, flock, mkdirat, statat, statfs};
 use rustix::io::Errno;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long somebody may look at the lock of a mount, and how soon it is tried again.
+const GLANCE: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_millis(5);
 
 /// What a process is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,10 +124,37 @@ impl Place {
     }
 
     fn open_lock(&self, role: Role) -> Result<File> {
-        let path = self.lock(role);
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        options.open(&path).with_context(|| format!("cannot open {}", path.display()))
+        open_private(&self.lock(role))
+    }
+
+    fn open_hold(&self) -> Result<File> {
+        open_private(&self.0.join("mount.lock"))
+    }
+
+    /// Makes the caller the one that mounts the volume, for as long as somebody has what this gives; `None` if another one does.
+    ///
+    /// # Errors
+    /// Those of the system calls.
+    pub fn hold(&self) -> Result<Option<File>> {
+        let file = self.open_hold()?;
+        let end = Instant::now() + GLANCE;
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Some(file)),
+                // It may be somebody who only looks.
+                Err(Errno::WOULDBLOCK) if Instant::now() < end => thread::sleep(LOOK),
+                Err(Errno::WOULDBLOCK) => return Ok(None),
+                Err(why) => return Err(why).context("cannot lock the mount"),
+            }
+        }
+    }
+
+    /// Whether nobody mounts it.
+    ///
+    /// # Errors
+    /// Those of the system calls.
+    pub fn is_left(&self) -> Result<bool> {
+        Ok(flock(self.open_hold()?, FlockOperation::NonBlockingLockShared).is_ok())
     }
 
     /// Takes a role; waits until whoever had it has ended. It is this process's for as long as the file is open.
@@ -153,26 +186,30 @@ impl Place {
 
 /// The folder of a volume, behind those above it that are belay's.
 fn folders(volume: [u8; 16]) -> Result<[PathBuf; 3]> {
+    // By the user alone: what a mount has left is found whatever the environment of the next one is.
     let uid = rustix::process::getuid().as_raw();
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let run = if uid == 0 { Some(PathBuf::from("/run")) } else { runtime };
-    let in_memory =
-        |dir: &PathBuf| dir.is_absolute() && statfs(dir).is_ok_and(|it| it.f_type as u64 == TMPFS);
-    let top = match run.filter(in_memory) {
-        Some(run) => run.join("belay"),
-        None => {
-            let shm = PathBuf::from("/dev/shm");
-            ensure!(
-                in_memory(&shm),
-                "neither /run nor /dev/shm is a file system in memory (tmpfs): mount one there"
-            );
-            shm.join(format!("belay-{uid}"))
-        }
+    let run = if uid == 0 { "/run".to_owned() } else { format!("/run/user/{uid}") };
+    let in_memory = |dir: &PathBuf| statfs(dir).is_ok_and(|it| it.f_type as u64 == TMPFS);
+    let top = if in_memory(&PathBuf::from(&run)) {
+        PathBuf::from(run).join("belay")
+    } else {
+        let shm = PathBuf::from("/dev/shm");
+        ensure!(
+            in_memory(&shm),
+            "neither {run} nor /dev/shm is a file system in memory (tmpfs): mount one there"
+        );
+        shm.join(format!("belay-{uid}"))
     };
     let volumes = top.join("volumes");
     let id: String = volume.iter().map(|byte| format!("{byte:02x}")).collect();
     let place = volumes.join(id);
     Ok([top, volumes, place])
+}
+
+fn open_private(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options.open(path).with_context(|| format!("cannot open {}", path.display()))
 }
 
 /// Makes a folder that this user alone can use, unless it is there.
@@ -215,6 +252,10 @@ mod tests {
         make_private(&path).unwrap();
         let place = Place::at(&path).unwrap();
         let _held = place.take(Role::Cache).unwrap();
+        let held = place.hold().unwrap().unwrap();
+        assert!(place.hold().unwrap().is_none() && !place.is_left().unwrap());
+        drop(held);
+        assert!(place.is_left().unwrap());
         assert_eq!(place.holder(Role::Store).unwrap(), None);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o770)).unwrap();
         assert!(Place::at(&path).is_err());

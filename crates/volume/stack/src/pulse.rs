@@ -6,6 +6,7 @@ use belay_channel::client::Waits;
 use belay_disk::{Disk, FileDisk};
 use belay_memory::pulse;
 use belay_sys::Mapping;
+use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::AsFd;
@@ -48,9 +49,27 @@ fn map(place: &Place, role: Role) -> Result<Arc<Mapping>> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let file = options.open(&path).with_context(|| format!("cannot open {}", path.display()))?;
-    file.set_len(pulse::BYTES as u64)?;
+    // Its room is taken: there would be no error later, but a signal.
+    let bytes = pulse::BYTES as u64;
+    fallocate(&file, FallocateFlags::empty(), 0, bytes)
+        .with_context(|| format!("cannot take memory for {}", path.display()))?;
     let mapping = Mapping::new(file.as_fd(), pulse::BYTES).context("cannot map the pulse")?;
     Ok(Arc::new(mapping))
+}
+
+/// Makes those of all processes, so that a lack of memory is told before any of them begins.
+///
+/// # Errors
+/// Those of the system calls.
+pub fn make_all(place: &Place) -> Result<()> {
+    [Role::Store, Role::Cache, Role::Namespace]
+        .into_iter()
+        .try_for_each(|role| map(place, role).map(|_| ()))
+}
+
+/// Whether the process with that role is to end for good.
+pub fn is_told(place: &Place, role: Role) -> bool {
+    map(place, role).is_ok_and(|memory| pulse::is_told(&memory))
 }
 
 /// How often another process was started.

@@ -3,7 +3,7 @@
 //! It keeps nothing to itself: what is not in the last checkpoint is in the cache's memory, and comes again. So after any error of a
 //! change it opens its stores at their last checkpoint.
 
-use crate::ending::asked_to_end;
+use crate::ending::{Left, asked_to_end};
 use crate::place::{Place, Role};
 use crate::pulse::{AwaitedDisk, Pulse};
 use crate::report::{Opening, StoreReport, now_us};
@@ -30,10 +30,12 @@ const MOST_PAGES: u32 = 1024;
 /// # Errors
 /// Those of the system calls. Stores that cannot be opened are no reason to end: whoever asks is told why.
 pub fn run(place: &Place, stores: Vec<PathBuf>) -> Result<i32> {
-    let stop = asked_to_end()?;
+    let stop = asked_to_end(place, Role::Store)?;
     let _role = place.take(Role::Store)?;
     let pulse = Pulse::of(place, Role::Store)?;
     let mut service = Stores {
+        left: Left::new(place, &[Role::Namespace, Role::Cache]),
+        is_alone: false,
         pulse,
         report: StoreReport::of(place),
         place: place.clone(),
@@ -54,6 +56,8 @@ pub fn run(place: &Place, stores: Vec<PathBuf>) -> Result<i32> {
 
 struct Stores {
     pulse: Pulse,
+    left: Left,
+    is_alone: bool,
     place: Place,
     report: StoreReport,
     /// Which volume it is.
@@ -220,6 +224,11 @@ impl Service for Stores {
 
     fn turn(&mut self) {
         self.pulse.beat();
+        self.is_alone = self.left.is_alone();
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_alone
     }
 
     fn answer(&mut self, client: u64, ask: StoreAsk) -> Option<StoreAnswer> {

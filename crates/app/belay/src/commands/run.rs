@@ -10,9 +10,11 @@ use anyhow::Result;
 use belay_supervisor::background::LOG;
 use belay_supervisor::companions::Companion;
 use belay_supervisor::config::{Config, Medium, VERSION};
+use belay_supervisor::image::ImageFds;
 use belay_supervisor::text::OsText;
 use belay_supervisor::turn::Turn;
 use belay_supervisor::{Policy, instances, keeper, process, signals};
+use rustix::fd::OwnedFd;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
@@ -29,6 +31,8 @@ pub struct Beside {
     pub companions: Vec<Companion>,
     /// By which it shows that it waits for one of them.
     pub pulse: Option<OsText>,
+    /// What is held from the start of the mount to its end.
+    pub hold: Option<OwnedFd>,
 }
 
 /// Runs it with processes that the daemon needs beside it.
@@ -133,6 +137,10 @@ pub fn run_with(options: &Run, beside: Beside) -> Result<i32> {
         companions: beside.companions,
         pulse: beside.pulse,
         blocked_signals,
+    };
+    let image_fds = match beside.hold {
+        None => image_fds,
+        hold => Some(ImageFds { hold, ..image_fds.unwrap_or_default() }),
     };
     let descriptors = match keeper::prepare(&config, instance, image_fds) {
         Ok(descriptors) => descriptors,

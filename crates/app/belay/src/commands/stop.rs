@@ -199,6 +199,13 @@ fn waits_for(instance: &Instance) -> Option<(String, bool)> {
     if let Some(why) = status.stays() {
         return Some((why.to_owned(), true));
     }
+    if status.state == State::Stopping
+        && status.daemon.pid.is_none()
+        && !status.companions.is_empty()
+    {
+        let what = "unmounted; waiting until what was written is on the stores";
+        return Some((what.to_owned(), false));
+    }
     let what = "waiting for the daemon, which is being started again: who waits for an answer of it gets that first";
     (status.state == State::Recovering).then(|| (what.to_owned(), false))
 }

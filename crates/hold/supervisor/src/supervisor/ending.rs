@@ -2,7 +2,6 @@
 
 use super::Supervisor;
 use super::lifecycle::{Event, StopInput};
-use super::parts::exits::Exits;
 use super::undead::cannot_be_killed;
 use crate::clock;
 use crate::companions::failed;
@@ -10,7 +9,7 @@ use crate::fusermount;
 use crate::handover::Note;
 use crate::instances;
 use crate::mounts;
-use crate::process::{Watched, reap, waits_in_exec};
+use crate::process::{Exit, Watched, reap, waits_in_exec};
 use crate::protocol::Answer;
 use crate::report::Outcome;
 use crate::status::State;
@@ -23,10 +22,17 @@ use std::time::Duration;
 
 /// How long a killed daemon may take to be gone whose image is to be written to.
 const DEATH: Duration = Duration::from_secs(1);
+/// How often it is looked whether companions have ended: nothing else is left to be done.
+const LOOK: Duration = Duration::from_millis(2);
 
 impl Supervisor {
     /// Somebody wants belay to stop; a second wish ends all patience.
     pub(super) fn request_stop(&mut self) {
+        if self.life.ended().is_some() {
+            // All that is left are companions.
+            self.companions.kill();
+            return;
+        }
         self.helpers.nudge.end();
         if self.book.stop.is_none() {
             tracing::debug!("asked to stop");
@@ -175,10 +181,22 @@ impl Supervisor {
 
     /// Nobody needs the companions any more. Gives what is to be said if one did not bring home what it had.
     fn end_companions(&mut self) -> Option<String> {
-        let ended = self.companions.end();
+        self.companions.end();
+        while !self.companions.have_ended() {
+            std::thread::sleep(LOOK);
+            // Who asks meanwhile is told that it takes its time, and may have it end all the same.
+            self.serve_all_clients();
+            self.take_signals();
+        }
+        let ended = self.companions.take_ended();
         self.remember(reap());
-        let failed = |exits: &mut Exits, (role, pid): (String, u32)| failed(&role, exits.take(pid));
-        ended.into_iter().rev().find_map(|one| failed(&mut self.exits, one))
+        let failed = ended.into_iter().rev().find_map(|(role, pid)| {
+            let exit = self.exits.take(pid).unwrap_or(Exit::Unknown);
+            // Those that an earlier supervisor has started are the keeper's.
+            failed(&role, self.await_exit_of(pid, exit))
+        });
+        // Of what an earlier keeper was told nobody knows.
+        failed.or_else(|| self.companions.gave_up())
     }
 
     /// No generation is to come that could carry out what the last one had committed.

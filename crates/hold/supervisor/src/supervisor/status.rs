@@ -33,7 +33,7 @@ impl Supervisor {
     pub(super) fn state(&self) -> State {
         if self.book.tries.gave_up {
             State::GaveUp
-        } else if self.book.stop.is_some() {
+        } else if self.book.stop.is_some() || self.life.ended().is_some() {
             State::Stopping
         } else if self.waiting().is_some() {
             State::Waiting

@@ -252,7 +252,7 @@ impl Supervisor {
     }
 
     /// The keeper reaps what an earlier supervisor started, and tells.
-    fn await_exit_of(&mut self, pid: u32, known: Exit) -> Exit {
+    pub(super) fn await_exit_of(&mut self, pid: u32, known: Exit) -> Exit {
         if known != Exit::Unknown {
             return known;
         }

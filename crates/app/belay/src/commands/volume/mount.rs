@@ -3,16 +3,23 @@
 use super::open::Named;
 use crate::cli::{Run, VolumeMount};
 use crate::commands::run::{Beside, run_with};
-use anyhow::{Context, Result, ensure};
-use belay_stack::{Place, Role, report};
+use crate::messages::say;
+use anyhow::{Context, Result, bail, ensure};
+use belay_registry::VolumeName;
+use belay_stack::{Place, Role, pulse, report};
 use belay_supervisor::companions::Companion;
 use belay_supervisor::text::OsText;
 use clap::Parser;
 use std::ffi::OsString;
 use std::hash::{BuildHasher, RandomState};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The smallest cache: less would be full with one large write.
 const LEAST_MEMORY: u64 = 8 << 20;
+/// How long processes of an earlier mount may take to end, and how often that is looked at.
+const PATIENCE: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(20);
 
 /// `belay run`, as it is parsed.
 #[derive(Debug, Parser)]
@@ -37,11 +44,11 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
         format!("cannot mount volume {name} at {}", options.mountpoint.display())
     })?;
     let place = Place::of(definition.id.into_bytes())?;
-    if let Some(pid) = place.holder(Role::Cache)?.or(place.holder(Role::Store)?) {
-        anyhow::bail!(
-            "volume {name} is mounted already: its process {pid} lives; see `belay status`"
-        );
-    }
+    let Some(hold) = place.hold()? else {
+        bail!("volume {name} is mounted already; see `belay status`")
+    };
+    await_end_of_last(&place, name)?;
+    pulse::make_all(&place)?;
     // What is wrong with the stores is better said here than by a process in the background.
     for store in &definition.stores {
         named.disk_to_change(store).with_context(|| format!("cannot mount volume {name}"))?;
@@ -72,10 +79,33 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
     let beside = Beside {
         companions: vec![companion(Role::Store, stores), companion(Role::Cache, cache)],
         pulse: Some(OsText::from(place.pulse(Role::Namespace))),
+        hold: Some(hold.into()),
     };
     let namespace = number().into_iter().chain([mountpoint.into_os_string()]).collect();
     let held = held(options, words(Role::Namespace, namespace))?;
     run_with(&held, beside)
+}
+
+/// Waits for processes of a mount whose keeper and supervisor were killed. They end when the namespace module has, with a checkpoint.
+fn await_end_of_last(place: &Place, name: &VolumeName) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    let mut said = false;
+    for role in [Role::Namespace, Role::Cache, Role::Store] {
+        while let Some(pid) = place.holder(role)? {
+            ensure!(
+                Instant::now() < end,
+                "the {role} process {pid} of an earlier mount of volume {name} lives still, though nobody holds that mount; end it (kill {pid}) and \
+                 try again"
+            );
+            if !std::mem::replace(&mut said, true) {
+                say(&format!(
+                    "belay: waiting for the processes of an earlier mount of volume {name} to end\n"
+                ));
+            }
+            thread::sleep(LOOK);
+        }
+    }
+    Ok(())
 }
 
 /// How `belay run` is asked to hold the namespace module.
