@@ -16,11 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result, ensure};
 use belay_faults::{Fault, FaultSignal};
 use belay_fixtures::{Kind, mounts};
-use belay_study::{DryRun, Names, OPERATIONS, Operation, Stock, Undisturbed};
+use belay_study::{Aim, Names, OPERATIONS, Operation, Stock, Undisturbed};
 use indicatif::ProgressBar;
 
 use super::arguments::Common;
 use super::column::Column;
+use super::observing::observed;
 use super::results;
 use super::subject::Fixtures;
 use crate::interrupt;
@@ -31,8 +32,6 @@ pub use table::markdown;
 const FIXTURES: [Kind; 5] = [Kind::Sshfs, Kind::Ntfs3g, Kind::Avfs, Kind::Bindfs, Kind::Mergerfs];
 /// So many experiments that cannot be made end a study.
 const TROUBLES: usize = 5;
-/// So often an operation is observed until two have seen the same.
-const OBSERVATIONS: u32 = 5;
 
 /// Arguments of `study controlled`.
 #[derive(Clone, Debug, clap::Args)]
@@ -174,7 +173,7 @@ impl Lab<'_> {
         let (kind, column) = (stock.source().kind, stock.source().column);
         self.bar.set_message(format!("{} {}, undisturbed", column.name(), op.name));
         self.bar.tick();
-        let run = observed(stock, op, expected)?;
+        let run = observed(stock, op, &Aim::of(op), expected)?;
         let points = run.points();
         self.study.dry_runs.push(Observed {
             fixture: kind,
@@ -235,25 +234,4 @@ impl Lab<'_> {
         );
         Ok(Experiment { fixture: kind, operation: op.name.into(), column, crash, replay })
     }
-}
-
-/// Observes an operation until two observations have the same effects: of a daemon whose threads come and go one may miss some, and
-/// with them the points to crash at.
-fn observed(
-    stock: &mut Stock<Fixtures>,
-    op: &'static Operation,
-    expected: &Undisturbed,
-) -> Result<DryRun> {
-    let calls =
-        |run: &DryRun| run.effects.iter().map(|effect| effect.call.clone()).collect::<Vec<_>>();
-    let mut last = stock.observed(op, expected)?;
-    for _ in 1..OBSERVATIONS {
-        let run = stock.observed(op, expected)?;
-        if calls(&run) == calls(&last) {
-            return Ok(run);
-        }
-        last = run;
-    }
-    last.differences += "its effects are not the same each time, so some points may be left out\n";
-    Ok(last)
 }

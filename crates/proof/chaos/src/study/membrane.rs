@@ -26,6 +26,7 @@ use indicatif::ProgressBar;
 
 use super::arguments::Common;
 use super::column::Column;
+use super::observing::observed;
 use super::results;
 use super::subject::Fixtures;
 use crate::{interrupt, report};
@@ -222,7 +223,7 @@ impl Lab<'_> {
     fn row(&mut self, kind: Kind, column: Column, row: &Row, expected: &Undisturbed) -> Result<()> {
         self.say(&format!("{} {}, undisturbed", column.name(), row.name));
         let mut stock = self.stock(kind, column);
-        let run = stock.observed_at(row.op, &row.aim, expected)?;
+        let run = observed(&mut stock, row.op, &row.aim, expected)?;
         let points = run.points();
         let wrong = run.differs();
         self.study.dry_runs.push(Observed { fixture: kind, row: row.name.clone(), column, run });

@@ -17,6 +17,7 @@ mod column;
 mod controlled;
 mod inspection;
 mod membrane;
+mod observing;
 mod page;
 mod random;
 mod results;
