@@ -147,6 +147,9 @@ impl<M: Memory, B: Lower> Module<M, B> {
     }
 
     fn remove_forgotten(&mut self, unique: u64, nodes: &[ObjectId]) -> crate::Result<(), B::Error> {
+        let mut view = View::new(&mut self.publisher, &mut self.below);
+        let mut namespace = Namespace::new(&mut view, Caller::default(), &mut self.hint);
+        let nodes = namespace.maybe_nameless(nodes)?;
         let mut rest = nodes.iter();
         loop {
             let mut view = View::new(&mut self.publisher, &mut self.below);

@@ -9,6 +9,7 @@ use crate::own::{ORPHANS, ROOT};
 use belay_memory::Memory;
 use belay_object::{Lower, ObjectId};
 use rustix::io::Errno;
+use std::collections::BTreeSet;
 
 /// How a file is renamed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,19 +104,31 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         ids::give_back(self.view, object)
     }
 
-    /// Nobody knows a file any more: it goes if it has no name. Gives whether it went.
+    /// Nobody knows a file any more: it goes if it has no name. Gives whether it went. Of what has names nothing is read.
     ///
     /// # Errors
     /// `ESTALE` if there is none; those of reading.
     pub fn forget(&mut self, object: ObjectId) -> Result<bool, B::Error> {
+        let name = object.0.to_le_bytes();
+        let Some(entry) = directory::find(self.view, ORPHANS, &name)? else { return Ok(false) };
         if self.node(object)?.metadata.links > 0 {
             return Ok(false);
         }
-        let name = object.0.to_le_bytes();
-        let Some(entry) = directory::find(self.view, ORPHANS, &name)? else { return Ok(false) };
         directory::remove(self.view, ORPHANS, entry.key)?;
         self.remove_object(object)?;
         Ok(true)
+    }
+
+    /// Those of these files that may have no name. Of the tens of thousands that the kernel forgets at once nearly all have names.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn maybe_nameless(&mut self, nodes: &[ObjectId]) -> Result<Vec<ObjectId>, B::Error> {
+        if self.view.metadata(ORPHANS)?.entries > nodes.len() as u64 {
+            return Ok(nodes.to_vec());
+        }
+        let orphans: BTreeSet<ObjectId> = self.orphans(usize::MAX)?.into_iter().collect();
+        Ok(nodes.iter().copied().filter(|node| orphans.contains(node)).collect())
     }
 
     /// Files without names that are not forgotten.
