@@ -7,9 +7,9 @@
 use zerocopy::IntoBytes;
 
 use crate::abi::{
-    FlushIn, ForgetIn, FsyncIn, GETATTR_FH, GetattrIn, GetxattrIn, InHeader, InitIn, LinkIn, LkIn,
-    NotifyRetrieveOut, OpenIn, OutHeader, ROOT_ID, ReadIn, ReleaseIn, Rename2In, RenameIn,
-    SetattrIn, notify as notify_codes,
+    BatchForgetIn, FlushIn, ForgetIn, ForgetOne, FsyncIn, GETATTR_FH, GetattrIn, GetxattrIn,
+    InHeader, InitIn, LinkIn, LkIn, NotifyRetrieveOut, OpenIn, OutHeader, ROOT_ID, ReadIn,
+    ReleaseIn, Rename2In, RenameIn, SetattrIn, notify as notify_codes,
 };
 use crate::opcode::Opcode;
 
@@ -81,6 +81,15 @@ pub fn lookup(ids: Ids, name: &[u8]) -> Vec<u8> {
 #[must_use]
 pub fn forget(ids: Ids, nlookup: u64) -> Vec<u8> {
     request(ids, Opcode::FORGET, &[ForgetIn { nlookup }.as_bytes()])
+}
+
+/// BATCH_FORGET of one lookup of each of these nodes.
+#[must_use]
+pub fn batch_forget(ids: Ids, nodes: &[u64]) -> Vec<u8> {
+    let head = BatchForgetIn { count: nodes.len() as u32, dummy: 0 };
+    let all: Vec<ForgetOne> =
+        nodes.iter().map(|nodeid| ForgetOne { nodeid: *nodeid, nlookup: 1 }).collect();
+    request(ids, Opcode::BATCH_FORGET, &[head.as_bytes(), all.as_bytes()])
 }
 
 /// GETATTR, through an open handle if one is given.

@@ -6,6 +6,14 @@
 //!
 //! The question has a number of belay's own ([`crate::Unique::is_own`]), by which a daemon knows it from an application's.
 
+//!
+//! The daemon in its turn may ask belay, by a notification with the code [`IS_KNOWN`], whether the kernel knows a node: a FORGET that an
+//! earlier life had read comes to nobody again.
+
+/// The code of a notification that asks whether the kernel knows the node whose number is its body. It fails with ENOENT if not. Kernels
+/// have no such code, and do not get to see it.
+pub const IS_KNOWN: i32 = i32::MAX;
+
 /// The name up to the number.
 pub const PREFIX: &str = "trusted.belay.reply.";
 

@@ -3,7 +3,8 @@
 
 mod talk;
 
-use belay_wire::errno::{EIO, ENODATA};
+use belay_session::Outgoing;
+use belay_wire::errno::{EIO, ENODATA, ENOENT};
 use belay_wire::{Opcode, ROOT_ID, Unique, build, record};
 use talk::{Talk, told};
 
@@ -118,4 +119,26 @@ fn what_daemons_die_of_fails_unless_it_is_on_record() {
         }
         assert!(is_over);
     }
+}
+
+#[test]
+fn a_daemon_is_told_which_nodes_the_kernel_knows() {
+    let ask = |talk: &mut Talk, node: u64| {
+        let question = build::notify(record::IS_KNOWN, &node.to_ne_bytes());
+        talk.session.on_reply(&question, || question[16..].into(), false)
+    };
+    let mut talk = Talk::recorded();
+    let (node, _) = talk.lookup("a", 30, 7);
+    for life in 0..2 {
+        assert!(matches!(ask(&mut talk, 30), Outgoing::Swallow), "life {life}");
+        assert!(matches!(ask(&mut talk, 31), Outgoing::Refuse(ENOENT)), "life {life}");
+        talk.crash();
+    }
+    // The daemon gets that, and dies.
+    let forget = talk.ask(node, |ids| build::forget(ids, 1)).expect("the daemon gets it");
+    assert_eq!(told(&forget).0, Opcode::FORGET);
+    talk.crash();
+    assert!(matches!(ask(&mut talk, 30), Outgoing::Refuse(ENOENT)));
+    // No other daemon is told anything of the kind.
+    assert!(matches!(ask(&mut Talk::new(), 30), Outgoing::Pass));
 }

@@ -86,21 +86,35 @@ impl<M: Memory, B: Lower> Module<M, B> {
         view.commit(0, b"")
     }
 
-    /// Removes what was in use without a name when the module ended for good. Nobody can use it any more.
+    /// Removes what was in use without a name when the module ended for good. Nobody can use it any more. Gives what cannot be removed, and
+    /// why: it stays, and takes room.
     ///
     /// # Errors
-    /// Those of the cache.
-    pub fn remove_orphans(&mut self) -> crate::Result<(), B::Error> {
-        loop {
+    /// Those of the cache. If it is full ([`belay_cache::Error::Full`]), it is to be called again after a checkpoint.
+    pub fn remove_orphans(&mut self) -> crate::Result<Vec<String>, B::Error> {
+        let mut failed = Vec::new();
+        for orphan in self.orphans()? {
             let mut view = View::new(&mut self.publisher, &mut self.below);
             let mut namespace = Namespace::new(&mut view, Caller::default(), &mut self.hint);
-            let orphans = namespace.orphans(1)?;
-            let Some(orphan) = orphans.first() else { return Ok(()) };
-            if !namespace.forget(*orphan)? {
-                return Err(Error::Damaged("a file that has names is among those without"));
+            let removed = namespace.forget(orphan);
+            match removed.and_then(|_| view.commit(0, b"")) {
+                Ok(()) => {}
+                Err(Error::Cache(belay_cache::Error::Full)) => {
+                    return Err(Error::Cache(belay_cache::Error::Full));
+                }
+                Err(why) => failed.push(format!("{orphan}: {why}")),
             }
-            view.commit(0, b"")?;
         }
+        Ok(failed)
+    }
+
+    /// The files that have no name, and were not forgotten.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn orphans(&mut self) -> crate::Result<Vec<ObjectId>, B::Error> {
+        let mut view = View::new(&mut self.publisher, &mut self.below);
+        Namespace::new(&mut view, Caller::default(), &mut self.hint).orphans(usize::MAX)
     }
 
     /// Handles a message. A request that was published by an earlier life is answered without it. If there is no room, it is handled again
@@ -141,7 +155,7 @@ impl<M: Memory, B: Lower> Module<M, B> {
         match self.remove_forgotten(unique, nodes) {
             Err(Error::Cache(belay_cache::Error::Full)) => Outcome::Full,
             Ok(()) => Outcome::Nothing,
-            // Nobody waits for an answer. What stays is removed when the volume is mounted next.
+            // Nobody waits for an answer. What stays is removed by the next life, or when the volume is mounted next.
             Err(why) => Outcome::Fault(Vec::new(), format!("FORGET: {why}")),
         }
     }

@@ -215,6 +215,33 @@ impl<M: Memory, B: Lower> Module<M, Fetched<B>> {
         message: &[u8],
         now: Time,
     ) -> Result<Outcome, Lack> {
+        match self.with(fetched, |this| this.handle(message, now)) {
+            // Only for want of it has it failed: what is lacking fails everything.
+            (Outcome::Fault(..), Some(lack)) => Err(lack),
+            (outcome, _) => Ok(outcome),
+        }
+    }
+
+    /// The files that have no name, with what was fetched for that so far.
+    ///
+    /// # Errors
+    /// What is to be fetched before that is asked again; `None` if they cannot be had.
+    pub fn orphans_with(
+        &mut self,
+        fetched: &mut Fetched<B>,
+    ) -> Result<Vec<ObjectId>, Option<Lack>> {
+        match self.with(fetched, Self::orphans) {
+            (Ok(found), _) => Ok(found),
+            (Err(_), lack) => Err(lack),
+        }
+    }
+
+    /// Does something with what was fetched for it so far; tells what was lacking first.
+    fn with<T>(
+        &mut self,
+        fetched: &mut Fetched<B>,
+        act: impl FnOnce(&mut Self) -> T,
+    ) -> (T, Option<Lack>) {
         // If the memory makes no sense, whoever reads it is told.
         let _ = self.publisher().refresh::<Miss<B::Error>>();
         let publisher = self.publisher();
@@ -226,12 +253,8 @@ impl<M: Memory, B: Lower> Module<M, Fetched<B>> {
             object.is_none_or(|object| publisher.is_as_it_was(object, lack.since))
         });
         std::mem::swap(self.below(), fetched);
-        let outcome = self.handle(message, now);
+        let done = act(self);
         std::mem::swap(self.below(), fetched);
-        match (outcome, fetched.lacking) {
-            // Only for want of it has it failed: what is lacking fails everything.
-            (Outcome::Fault(..), Some(part)) => Err(Lack { part, since }),
-            (outcome, _) => Ok(outcome),
-        }
+        (done, fetched.lacking.map(|part| Lack { part, since }))
     }
 }

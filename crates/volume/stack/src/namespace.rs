@@ -6,7 +6,7 @@ use crate::device;
 use crate::memory::{self, Memory};
 use crate::place::{Place, Role};
 use crate::pulse::Pulse;
-use crate::serving;
+use crate::serving::{self, Shared};
 use anyhow::{Context, Result, bail, ensure};
 use belay_cache::Publisher;
 use belay_channel::{CacheAnswer, CacheAsk, Connection, Error, RemoteStore};
@@ -31,13 +31,34 @@ pub fn run(place: &Place, name: &str, mount: u64, mountpoint: &Path) -> Result<i
     let publisher = publisher.context("cannot use the cache's memory")?.keeping(KEPT);
     let store = RemoteStore::reader(&place.socket(Role::Store), Box::new(pulse.clone()));
     let mut module = Module::new(publisher, Fetched::waiting_for(store));
-    if !memory.is_cleared(mount) {
-        module.remove_orphans().context("cannot remove files that were removed while open")?;
+    let is_first = !memory.is_cleared(mount);
+    if is_first {
+        remove_orphans(&mut module, place, &pulse)?;
         memory.set_cleared(mount);
     }
     let device = device::open(name, mountpoint)?;
-    serving::serve(place, pulse, memory, module, device)?;
+    serving::serve(place, pulse, memory, module, device, is_first)?;
     Ok(0)
+}
+
+/// Removes what was in use without a name at the end of the last mount.
+fn remove_orphans(module: &mut Shared, place: &Place, pulse: &Pulse) -> Result<()> {
+    const FAILED: &str = "cannot remove files that were removed while open";
+    let mut cache = Connection::new(&place.socket(Role::Cache), Box::new(pulse.clone()));
+    loop {
+        match module.remove_orphans() {
+            Ok(failed) => {
+                failed.iter().for_each(|why| tracing::error!("{FAILED}: {why}"));
+                return Ok(());
+            }
+            Err(belay_posix::Error::Cache(belay_cache::Error::Full)) => {
+                if let CacheAnswer::Refused(why) = cache.ask_until_answered(&CacheAsk::Checkpoint) {
+                    bail!("{FAILED}: {why}");
+                }
+            }
+            Err(why) => return Err(why).context(FAILED),
+        }
+    }
 }
 
 /// A thread that panics leaves what it had in its hands in disorder. The next life of the process knows nothing of that.

@@ -7,6 +7,8 @@
 //! A FORGET is handled by who has the turn, whatever it waits for: no message that came later may be handled before, as it could take a
 //! file up again, or the number of one that is gone.
 
+mod lost;
+
 use crate::memory::Memory;
 use crate::place::{Place, Role};
 use crate::pulse::Pulse;
@@ -74,7 +76,8 @@ struct State {
     answers: Answers,
 }
 
-/// Serves until it is unmounted.
+/// Serves until it is unmounted. If it is not the first life of the module that does in this mount, it removes what an earlier one was told
+/// to forget and did not.
 ///
 /// # Errors
 /// If the device cannot be read or written to.
@@ -84,6 +87,7 @@ pub fn serve(
     memory: Memory,
     module: Shared,
     device: File,
+    is_first: bool,
 ) -> Result<()> {
     let (syncs, later) = channel();
     let (over, ends) = channel();
@@ -105,6 +109,13 @@ pub fn serve(
         thread::Builder::new().name("sync".into()).spawn(move || syncing.sync_all(&later));
     spawned.context("cannot start a thread")?;
     serving.add_thread().context("cannot start a thread")?;
+    if !is_first {
+        let serving = Arc::clone(&serving);
+        let spawned = thread::Builder::new()
+            .name("forget".into())
+            .spawn(move || Worker::new(&serving).forget_lost());
+        spawned.context("cannot start a thread")?;
+    }
     // Who waits for another process then has nobody left who asks.
     ends.recv().context("the threads have ended")?
 }
@@ -126,13 +137,7 @@ impl Serving {
         let serving = Arc::clone(self);
         self.threads.fetch_add(1, SeqCst);
         let spawned = thread::Builder::new().name("serve".into()).spawn(move || {
-            let worker = Worker {
-                serving: &serving,
-                turn: None,
-                store: None,
-                cache: Connection::new(&serving.cache, Box::new(serving.pulse.clone())),
-            };
-            let served = worker.serve();
+            let served = Worker::new(&serving).serve();
             // The first to end tells; nobody hears the others.
             let _ = serving.over.send(served);
         });
@@ -181,6 +186,11 @@ impl Serving {
 }
 
 impl<'a> Worker<'a> {
+    fn new(serving: &'a Arc<Serving>) -> Self {
+        let cache = Connection::new(&serving.cache, Box::new(serving.pulse.clone()));
+        Self { serving, turn: None, store: None, cache }
+    }
+
     fn serve(mut self) -> Result<()> {
         let mut buffer = vec![0; LARGEST];
         loop {
@@ -284,8 +294,12 @@ impl<'a> Worker<'a> {
 
     /// Handles a message; nothing else is handled before it is done.
     fn handle_alone(&mut self, message: &[u8]) -> Option<Outcome> {
-        let mut below = Fetched::waiting_for(self.store());
         let mut state = lock(&self.serving.state);
+        self.handle_in(&mut state, message)
+    }
+
+    fn handle_in(&mut self, state: &mut State, message: &[u8]) -> Option<Outcome> {
+        let mut below = Fetched::waiting_for(self.store());
         let outcome = loop {
             match state.module.handle_with(&mut below, message, Time::now()) {
                 Ok(Outcome::Full) if self.make_room() => {}

@@ -5,7 +5,7 @@ use crate::session::Session;
 use belay_memory::Memory;
 use belay_wire::abi::{NotifyPollWakeupOut, notify};
 use belay_wire::errno::{ENOENT, ENOSYS};
-use belay_wire::{build, get_u64, put_u64};
+use belay_wire::{build, get_u64, put_u64, record};
 use zerocopy::IntoBytes;
 
 impl<M: Memory> Session<M> {
@@ -16,6 +16,14 @@ impl<M: Memory> Session<M> {
             notify::INVAL_INODE | notify::INVAL_ENTRY | notify::STORE => &[16],
             notify::RETRIEVE => &[24],
             notify::DELETE => &[16, 24],
+            // What the kernel has forgotten is not on record any more.
+            record::IS_KNOWN if self.life.keeps_records() => {
+                let id = get_u64(&message, 16).unwrap_or(0);
+                return match self.store.node_by_id(self.life.ids(), id) {
+                    Some(_) => Outgoing::Swallow,
+                    None => Outgoing::Refuse(ENOENT),
+                };
+            }
             notify::RESEND => return Outgoing::Refuse(ENOENT), // belay's alone to send
             // Its list of node ids would need translation; libfuse does not send it yet.
             notify::PRUNE => return Outgoing::Refuse(ENOSYS),

@@ -3,6 +3,7 @@
 mod kernel;
 
 use belay_cache::Capacity;
+use belay_posix::Error;
 use belay_wire::abi::{InitIn, InitOut, Kstatfs, MknodIn, ROOT_ID, SetattrIn, SetattrValid};
 use belay_wire::build;
 use belay_wire::{AttrOut, Opcode};
@@ -283,4 +284,34 @@ fn holes_beyond_what_a_cache_can_hold_are_refused() {
     assert_eq!(punch(5000, 100_000), Ok(Vec::new()));
     // What is behind the end is zeros already.
     assert_eq!(punch(size - 4096, 4096), Ok(Vec::new()));
+}
+
+#[test]
+fn more_is_removed_at_the_next_mount_than_its_cache_has_room_for() {
+    let disk = disk();
+    let mut kernel = Kernel::mount(&disk, ROOM);
+    let mut make = |number: u64| {
+        let node = kernel.mkdir(ROOT_ID, &number.to_string());
+        kernel.rmdir(ROOT_ID, &number.to_string()).unwrap();
+        if number.is_multiple_of(50) {
+            kernel.checkpoint();
+        }
+        node
+    };
+    let nodes: Vec<u64> = (1..=300).map(&mut make).collect();
+    kernel.checkpoint();
+    let mut kernel = Kernel::mount(&disk, Capacity { frames: 60, slots: 30 });
+    let mut full = 0;
+    loop {
+        match kernel.module.remove_orphans() {
+            Ok(failed) => break assert_eq!(failed, Vec::<String>::new()),
+            Err(Error::Cache(belay_cache::Error::Full)) => kernel.checkpoint(),
+            Err(why) => panic!("{why}"),
+        }
+        full += 1;
+    }
+    assert!(full > 3, "it was full {full} times");
+    for node in nodes {
+        assert_eq!(kernel.getattr(node), Err(Errno::STALE));
+    }
 }
