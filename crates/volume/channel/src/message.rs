@@ -54,6 +54,8 @@ pub enum StoreAnswer {
     Appended(bool),
     /// It cannot be done, and why.
     Refused(String),
+    /// What was asked for is damaged, and how.
+    Damaged(String),
 }
 
 /// What is asked of the cache's process.

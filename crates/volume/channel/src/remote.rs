@@ -18,6 +18,9 @@ pub enum Error {
     /// They say why.
     #[error("{0}")]
     Refused(String),
+    /// What was asked for is damaged, and how.
+    #[error("{0}")]
+    Damaged(String),
     /// What they say is no answer to what they were asked.
     #[error("the process with the stores gave an answer of another kind")]
     Nonsense,
@@ -77,6 +80,7 @@ impl RemoteStore {
         };
         match answer {
             StoreAnswer::Refused(why) => Err(Error::Refused(why)),
+            StoreAnswer::Damaged(how) => Err(Error::Damaged(how)),
             answer => Ok(answer),
         }
     }
@@ -101,6 +105,10 @@ impl Lower for RemoteStore {
 
     fn epoch(&mut self) -> Result<u64, Error> {
         self.number(&StoreAsk::Epoch)
+    }
+
+    fn is_damaged(why: &Error) -> bool {
+        matches!(why, Error::Damaged(_))
     }
 
     fn attributes(&mut self, object: ObjectId) -> Result<Option<Attributes>, Error> {

@@ -139,6 +139,11 @@ impl<D: Disk> Lower for Logical<D> {
         }
     }
 
+    fn is_damaged(why: &Error) -> bool {
+        use belay_store::Error::{Corrupt, Damaged};
+        matches!(why, Error::Store { why: Corrupt { .. } | Damaged { .. }, .. } | Error::Damaged(_))
+    }
+
     fn read(&mut self, object: ObjectId, page: u64, out: &mut [u8]) -> Result<()> {
         Self::read(self, object, page, out)
     }

@@ -21,6 +21,16 @@ pub trait Lower {
     /// Those of the stores.
     fn attributes(&mut self, object: ObjectId) -> Result<Option<Attributes>, Self::Error>;
 
+    /// Whether something fails only until it is fetched: who has asked asks again then, and nothing is wrong with the object.
+    fn is_lacking(_why: &Self::Error) -> bool {
+        false
+    }
+
+    /// Whether something fails for good: what a disk has there is not what was written.
+    fn is_damaged(_why: &Self::Error) -> bool {
+        false
+    }
+
     /// Reads whole pages of an object that there is, from `page` on: as many as there is room for.
     ///
     /// # Errors

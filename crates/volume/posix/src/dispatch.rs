@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::namespace::{Caller, Change, Namespace, Rename};
 use crate::own::ROOT;
 use crate::view::View;
-use answers::{attr_out, create_out, entry_out, message, statfs_out, times};
+use answers::{attr_out, create_out, damaged_out, entry_out, message, statfs_out, times};
 use belay_cache::Publisher;
 use belay_memory::Memory;
 use belay_object::{Lower, ObjectId};
@@ -229,7 +229,14 @@ fn answer<M: Memory, B: Lower>(
     let names = request.names();
     let name = names.first.unwrap_or_default();
     match request.opcode() {
-        Opcode::LOOKUP => Ok(entry_out(&namespace.lookup(node, name)?)),
+        Opcode::LOOKUP => match namespace.lookup(node, name) {
+            Ok(found) => Ok(entry_out(&found)),
+            Err(Error::Errno(errno)) if errno != Errno::STALE => Err(errno.into()),
+            Err(why) => match namespace.damaged(node, name)? {
+                Some(entry) => Ok(damaged_out(&entry)),
+                None => Err(why),
+            },
+        },
         Opcode::GETATTR => Ok(attr_out(&namespace.node(node)?)),
         Opcode::SETATTR => {
             let asked = request.body_as::<SetattrIn>().ok_or(SHORT)?;
@@ -348,8 +355,9 @@ fn list<M: Memory, B: Lower>(
             Opcode::READDIRPLUS => {
                 let mut known = belay_wire::EntryOut::new_zeroed();
                 // The kernel does not count these as looked up.
-                if !dots {
-                    known = answers::entry(&namespace.listed(&entry)?);
+                // Of what cannot be read it takes the name alone, and asks again when somebody wants to know more.
+                if !dots && let Some(node) = namespace.listed(&entry)? {
+                    known = answers::entry(&node);
                 }
                 push_direntplus(&mut out, limit, &known, ino, entry.key, kind, &entry.name)
             }

@@ -149,6 +149,14 @@ impl<B: Lower> Lower for Fetched<B> {
         })
     }
 
+    fn is_lacking(why: &Self::Error) -> bool {
+        matches!(why, Miss::Lacking)
+    }
+
+    fn is_damaged(why: &Self::Error) -> bool {
+        matches!(why, Miss::Below(why) if B::is_damaged(why))
+    }
+
     fn read(&mut self, object: ObjectId, page: u64, out: &mut [u8]) -> Result<(), Self::Error> {
         if let Some(all) = &mut self.waited_for {
             return all.read(object, page, out).map_err(below);

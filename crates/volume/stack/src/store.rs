@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use belay_channel::{Server, Service, StoreAnswer, StoreAsk};
 use belay_disk::{FileDisk, OpenError};
 use belay_logical::Logical;
-use belay_object::{Class, Credit, Lower, ObjectId, Operation, PAGE, Transaction};
+use belay_object::{Attributes, Class, Credit, Lower, ObjectId, Operation, PAGE, Transaction};
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -175,13 +175,16 @@ impl Stores {
             }
             StoreAsk::Epoch => Ok(StoreAnswer::Number(Logical::epoch(self.volume()?))),
             StoreAsk::Attributes(object) => {
-                let found = Lower::attributes(self.volume()?, ObjectId(object));
-                let found = found.map_err(|why| why.to_string())?;
-                Ok(StoreAnswer::Attributes(
-                    found.map(|found| {
-                        (found.size, found.class == Class::Metadata, found.attributes)
-                    }),
-                ))
+                let told = |found: Attributes| {
+                    (found.size, found.class == Class::Metadata, found.attributes)
+                };
+                match Lower::attributes(self.volume()?, ObjectId(object)) {
+                    Ok(found) => Ok(StoreAnswer::Attributes(found.map(told))),
+                    Err(how) if Logical::<AwaitedDisk>::is_damaged(&how) => {
+                        Ok(StoreAnswer::Damaged(how.to_string()))
+                    }
+                    Err(why) => Err(why.to_string()),
+                }
             }
             StoreAsk::Read { object, page, count } => self.read(object, page, count),
             StoreAsk::Apply(bytes) => self.apply(bytes),

@@ -396,7 +396,7 @@ fn walk<B: Lower>(
         let Some(last) = entries.last() else { return Ok(()) };
         behind = last.key;
         for entry in entries {
-            let node = namespace.listed(&entry)?;
+            let node = namespace.node(entry.object)?;
             let path = format!("{path}/{}", String::from_utf8_lossy(&entry.name));
             if node.metadata.kind() == Kind::Directory {
                 walk(namespace, node.object, path.clone(), each)?;

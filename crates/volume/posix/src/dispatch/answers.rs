@@ -1,6 +1,7 @@
 //! Answers, as the kernel reads them.
 
 use crate::attributes::{Kind, Time};
+use crate::directory::Entry;
 use crate::namespace::{Node, Usage};
 use belay_object::PAGE;
 use belay_wire::abi::{Kstatfs, OpenOut, SetattrIn, SetattrValid};
@@ -54,6 +55,17 @@ pub(super) fn entry(node: &Node) -> EntryOut {
 /// The same, as a body.
 pub(super) fn entry_out(node: &Node) -> Vec<u8> {
     entry(node).as_bytes().to_vec()
+}
+
+/// The same of what is damaged. Its attributes hold for no time: whoever wants to know them, or to open it, is told that they cannot be
+/// read. It can be removed.
+pub(super) fn damaged_out(found: &Entry) -> Vec<u8> {
+    let mut entry = EntryOut::new_zeroed();
+    entry.nodeid = found.object.0;
+    (entry.attr.ino, entry.attr.nlink) = (found.object.0, 1);
+    entry.attr.mode = u32::from(found.kind) << 12;
+    entry.attr.blksize = PAGE as u32;
+    entry.as_bytes().to_vec()
 }
 
 /// The body of an answer to CREATE.

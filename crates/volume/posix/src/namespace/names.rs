@@ -1,9 +1,9 @@
 //! Names: adding, removing, renaming.
 
 use super::{Namespace, Node, check_name};
-use crate::attributes::{DIRECTORY, Kind, TYPE};
+use crate::attributes::{BLOCKS, CHARACTERS, DIRECTORY, FIFO, FILE, Kind, LINK, SOCKET, TYPE};
 use crate::directory::{self, Entry};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids;
 use crate::own::{ORPHANS, ROOT};
 use belay_memory::Memory;
@@ -80,11 +80,16 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
 
     fn unname(&mut self, parent: ObjectId, entry: &Entry) -> Result<(), B::Error> {
         self.remove_name(parent, entry)?;
-        self.lose(entry.object)
+        self.lose(entry)
     }
 
-    /// A file has one name less.
-    fn lose(&mut self, object: ObjectId) -> Result<(), B::Error> {
+    /// A file has one name less. If it is damaged the name goes alone: what it leads to stays, as nobody knows where its blocks are, and
+    /// which other names it has.
+    fn lose(&mut self, entry: &Entry) -> Result<(), B::Error> {
+        let object = entry.object;
+        if self.is_damaged(entry)? {
+            return Ok(());
+        }
         let now = self.caller.now;
         let metadata = self.view.change(object)?;
         metadata.changed = now;
@@ -204,14 +209,17 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
                 self.remove_name(from, &entry)?;
                 directory::replace(self.view, to, there.key, entry.object, kind)?;
                 self.touch(to, 0)?;
-                self.lose(there.object)?;
+                self.lose(&there)?;
             }
         }
         self.moved(&entry, to)
     }
 
-    /// A file has come into a directory.
+    /// A file has come into a directory. One that is damaged can be put aside.
     fn moved(&mut self, entry: &Entry, to: ObjectId) -> Result<(), B::Error> {
+        if !is_directory(entry) && self.is_damaged(entry)? {
+            return Ok(());
+        }
         let now = self.caller.now;
         let metadata = self.view.change(entry.object)?;
         metadata.changed = now;
@@ -233,7 +241,7 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
             }
             at = self.directory(at)?.parent;
         }
-        Err(crate::error::Error::Damaged("a directory is below itself"))
+        Err(Error::Damaged("a directory is below itself"))
     }
 
     /// The names of a directory behind a key, with what they lead to. `.` has key 1 and `..` key 2.
@@ -257,12 +265,40 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         Ok(found)
     }
 
-    /// What a name of a listing leads to.
+    /// What a name leads to, as [`Namespace::node`]; `None` if what is known of it cannot be read, or makes no sense. The name is whole then.
     ///
     /// # Errors
-    /// As for [`Namespace::node`].
-    pub fn listed(&mut self, entry: &Entry) -> Result<Node, B::Error> {
-        self.node(entry.object)
+    /// Those that say nothing of the file.
+    pub fn listed(&mut self, entry: &Entry) -> Result<Option<Node>, B::Error> {
+        match self.node(entry.object) {
+            Ok(node) => Ok(Some(node)),
+            Err(Error::Cache(belay_cache::Error::Lower(why))) if !B::is_lacking(&why) => Ok(None),
+            Err(Error::Damaged(_) | Error::Errno(Errno::STALE)) => Ok(None),
+            Err(why) => Err(why),
+        }
+    }
+
+    /// Whether what is known of a file is damaged. Its name is whole then. If only the disk fails, that is an error.
+    fn is_damaged(&mut self, entry: &Entry) -> Result<bool, B::Error> {
+        match self.node(entry.object) {
+            Ok(_) => Ok(false),
+            Err(Error::Cache(belay_cache::Error::Lower(why))) if B::is_damaged(&why) => Ok(true),
+            Err(Error::Damaged(_) | Error::Errno(Errno::STALE)) => Ok(true),
+            Err(why) => Err(why),
+        }
+    }
+
+    /// A name that leads to what is damaged, and is no directory: the name can be removed, for which the kernel looks it up.
+    ///
+    /// # Errors
+    /// Those of a lookup.
+    pub fn damaged(&mut self, parent: ObjectId, name: &[u8]) -> Result<Option<Entry>, B::Error> {
+        let entry = self.entry(parent, name)?;
+        let is_file = matches!(
+            u32::from(entry.kind) << 12,
+            FILE | LINK | FIFO | SOCKET | BLOCKS | CHARACTERS
+        );
+        Ok((is_file && self.is_damaged(&entry)?).then_some(entry))
     }
 }
 
