@@ -141,10 +141,14 @@ impl<M: Memory> Cleaner<M> {
                 below.apply(&Operation::Write { object, page: first, data }).map_err(Error::Lower)
             }
         };
-        let mut zeros = Vec::new();
+        // Runs of pages: the first one, and how many.
+        let mut zeros: Vec<(u64, u64)> = Vec::new();
         for (&page, (found, _)) in &changed.pages {
             let Some(version) = *found else {
-                zeros.push(page);
+                match zeros.last_mut() {
+                    Some((first, count)) if *first + *count == page => *count += 1,
+                    _ => zeros.push((page, 1)),
+                }
                 continue;
             };
             let mut content = [0; PAGE];
@@ -160,8 +164,8 @@ impl<M: Memory> Cleaner<M> {
             together.extend_from_slice(&content);
         }
         put(first, &together)?;
-        for page in zeros {
-            let punch = Operation::Punch { object, page, count: 1 };
+        for (page, count) in zeros {
+            let punch = Operation::Punch { object, page, count };
             below.apply(&punch).map_err(Error::Lower)?;
         }
         Ok(())

@@ -7,6 +7,7 @@
 //! Locks are the kernel's, which keeps them whoever of us dies. What is not answered (`ENOSYS`), the kernel does without: holes are not
 //! looked for by lseek(2), and copy_file_range(2) reads and writes.
 
+mod allocate;
 mod answers;
 mod extended;
 
@@ -20,8 +21,8 @@ use belay_cache::Publisher;
 use belay_memory::Memory;
 use belay_object::{Lower, ObjectId};
 use belay_wire::abi::{
-    CreateIn, FallocateIn, InitFlags, InitIn, InitOut, LinkIn, MkdirIn, MknodIn, OpenOut,
-    RENAME_EXCHANGE, RENAME_NOREPLACE, ReadIn, Rename2In, RenameIn, SetattrIn, WriteIn, WriteOut,
+    CreateIn, InitFlags, InitIn, InitOut, LinkIn, MkdirIn, MknodIn, OpenOut, RENAME_EXCHANGE,
+    RENAME_NOREPLACE, ReadIn, Rename2In, RenameIn, SetattrIn, WriteIn, WriteOut,
 };
 use belay_wire::{Opcode, Request, push_dirent, push_direntplus};
 use rustix::io::Errno;
@@ -48,6 +49,8 @@ pub struct Module<M: Memory, B: Lower> {
     publisher: Publisher<M>,
     below: B,
     hint: u64,
+    /// A FALLOCATE that was put aside in its middle, and how far it is. If there are several, the others begin anew.
+    begun: Option<(u64, u64)>,
 }
 
 type Answer<E> = crate::Result<Vec<u8>, E>;
@@ -64,7 +67,7 @@ const SHORT: Errno = Errno::INVAL;
 impl<M: Memory, B: Lower> Module<M, B> {
     /// One that has just begun.
     pub fn new(publisher: Publisher<M>, below: B) -> Self {
-        Self { publisher, below, hint: 0 }
+        Self { publisher, below, hint: 0, begun: None }
     }
 
     /// The layer below.
@@ -190,6 +193,9 @@ impl<M: Memory, B: Lower> Module<M, B> {
 
     fn answer(&mut self, request: &Request<'_>, caller: Caller) -> Answer<B::Error> {
         let node = ObjectId(request.header.nodeid);
+        if request.opcode() == Opcode::FALLOCATE {
+            return self.allocate(request, node, caller);
+        }
         let mut view = View::new(&mut self.publisher, &mut self.below);
         let mut namespace = Namespace::new(&mut view, caller, &mut self.hint);
         let body = answer(&mut namespace, request, node)?;
@@ -307,11 +313,6 @@ fn answer<M: Memory, B: Lower>(
             namespace.write(node, Some(asked.offset), data)?;
             let out = WriteOut { size: asked.size, padding: 0 };
             Ok(out.as_bytes().to_vec())
-        }
-        Opcode::FALLOCATE => {
-            let asked = request.body_as::<FallocateIn>().ok_or(SHORT)?;
-            namespace.allocate(node, asked.offset, asked.length, asked.mode)?;
-            Ok(Vec::new())
         }
         Opcode::READDIR | Opcode::READDIRPLUS => list(namespace, request, node),
         Opcode::SETXATTR | Opcode::GETXATTR | Opcode::LISTXATTR | Opcode::REMOVEXATTR => {

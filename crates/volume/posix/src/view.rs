@@ -9,6 +9,7 @@ use belay_memory::Memory;
 use belay_object::{Class, Lower, ObjectId, Operation, PAGE, Room};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// The content of a page.
 pub type Page = [u8; PAGE];
@@ -25,6 +26,8 @@ struct Seen {
     is_changed: bool,
     /// The least length that it has had meanwhile: what was there behind that is gone.
     cut: Option<u64>,
+    /// Pages that are zeros, whatever was there.
+    punched: Vec<Range<u64>>,
     pages: BTreeMap<u64, Box<Page>>,
     written: BTreeSet<u64>,
 }
@@ -39,6 +42,7 @@ impl Seen {
             metadata,
             is_changed: false,
             cut: None,
+            punched: Vec::new(),
             pages: BTreeMap::new(),
             written: BTreeSet::new(),
         }
@@ -129,6 +133,22 @@ impl<'v, M: Memory, B: Lower> View<'v, M, B> {
         Ok(())
     }
 
+    /// Makes zeros of whole pages, which take no room then, and are not read.
+    ///
+    /// # Errors
+    /// As for [`View::metadata`].
+    pub fn punch(&mut self, object: ObjectId, page: u64, count: u64) -> Result<(), B::Error> {
+        let punched = page..page.saturating_add(count);
+        if punched.is_empty() {
+            return Ok(());
+        }
+        let seen = self.seen(object)?;
+        seen.pages.retain(|page, _| !punched.contains(page));
+        seen.written.retain(|page| !punched.contains(page));
+        seen.punched.push(punched);
+        Ok(())
+    }
+
     /// Reads a page of a file.
     ///
     /// # Errors
@@ -159,7 +179,8 @@ impl<'v, M: Memory, B: Lower> View<'v, M, B> {
     fn page_mut_unwritten(&mut self, object: ObjectId, page: u64) -> Result<&mut Page, B::Error> {
         let seen = self.seen(object)?;
         let end = seen.cut.map_or(seen.old_size, |cut| cut.min(seen.old_size));
-        let is_old = seen.made.is_none() && page * (PAGE as u64) < end;
+        let is_punched = seen.punched.iter().any(|punched| punched.contains(&page));
+        let is_old = seen.made.is_none() && !is_punched && page * (PAGE as u64) < end;
         if !seen.pages.contains_key(&page) {
             let mut content = Box::new([0; PAGE]);
             if is_old {
@@ -217,6 +238,10 @@ impl<'v, M: Memory, B: Lower> View<'v, M, B> {
             if let Some(size) = seen.cut.filter(|_| seen.made.is_none()) {
                 self.publisher.add(&mut draft, &Operation::SetSize { object, size });
             }
+            for Range { start, end } in seen.punched.iter().cloned() {
+                let punch = Operation::Punch { object, page: start, count: end - start };
+                self.publisher.add(&mut draft, &punch);
+            }
             let mut run: Vec<Page> = Vec::new();
             let mut first = 0;
             for page in &seen.written {
@@ -239,12 +264,13 @@ impl<'v, M: Memory, B: Lower> View<'v, M, B> {
         }
     }
 
-    /// Whether a file goes, or loses its last name, or becomes shorter, and none is made. For that there must be room when there is none
+    /// Whether a file goes, or loses its last name, or becomes shorter, or pages of it zeros, and none is made. For that there must be room when there is none
     /// for all else.
     fn takes_away(&self) -> bool {
         let is_less = |(object, seen): (&ObjectId, &Option<Seen>)| {
             let orphans = |seen: &Seen| *object == ORPHANS && !seen.written.is_empty();
-            let has_less = |seen: &Seen| seen.cut.is_some() || orphans(seen);
+            let has_less =
+                |seen: &Seen| seen.cut.is_some() || !seen.punched.is_empty() || orphans(seen);
             seen.as_ref().is_none_or(has_less)
         };
         let is_made = |seen: &Seen| seen.made.is_some();

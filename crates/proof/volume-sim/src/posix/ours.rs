@@ -197,7 +197,7 @@ pub fn act<B: Lower>(
         }
         Act::Allocate(path, offset, length, flags) => {
             let node = writing(namespace, path)?;
-            namespace.allocate(node, *offset, *length, *flags)
+            namespace.allocate(node, *offset, *length, *flags).map(|_| ())
         }
         Act::SetExtended(path, name, value, how) => {
             // The kernel looks at these before it looks for the file.

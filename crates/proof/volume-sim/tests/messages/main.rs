@@ -4,12 +4,14 @@ mod kernel;
 
 use belay_cache::Capacity;
 use belay_posix::Error;
-use belay_wire::abi::{InitIn, InitOut, Kstatfs, MknodIn, ROOT_ID, SetattrIn, SetattrValid};
+use belay_wire::abi::{
+    FallocateIn, InitIn, InitOut, Kstatfs, MknodIn, ROOT_ID, SetattrIn, SetattrValid, WriteIn,
+};
 use belay_wire::build;
-use belay_wire::{AttrOut, Opcode};
-use kernel::{Kernel, attr_of, disk, node_of};
+use belay_wire::{Attr, AttrOut, Opcode};
+use kernel::{Answer, Kernel, attr_of, disk, node_of};
 use rustix::io::Errno;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 const ROOM: Capacity = Capacity { frames: 2000, slots: 400 };
 
@@ -262,31 +264,6 @@ fn what_a_rename_cannot_do_it_says() {
 }
 
 #[test]
-fn holes_beyond_what_a_cache_can_hold_are_refused() {
-    use belay_wire::abi::{FallocateIn, SetattrValid};
-    let disk = disk();
-    let mut kernel = Kernel::mount(&disk, ROOM);
-    let asked = MknodIn { mode: 0o100_644, ..MknodIn::new_zeroed() };
-    let parts: [&[u8]; 3] = [asked.as_bytes(), b"file", &[0]];
-    let message = build::request(kernel.ids(ROOT_ID), Opcode::MKNOD, &parts);
-    let file = node_of(&kernel.ask(&message).unwrap());
-    let size = 1 << 43;
-    let asked = SetattrIn { valid: SetattrValid::SIZE, size, ..SetattrIn::new_zeroed() };
-    let message = build::setattr(kernel.ids(file), &asked);
-    kernel.ask(&message).unwrap();
-    let mut punch = |offset: u64, length: u64| {
-        const PUNCH_HOLE: u32 = 2 | 1;
-        let asked = FallocateIn { offset, length, mode: PUNCH_HOLE, ..FallocateIn::new_zeroed() };
-        let message = build::request(kernel.ids(file), Opcode::FALLOCATE, &[asked.as_bytes()]);
-        kernel.ask(&message)
-    };
-    assert_eq!(punch(0, size), Err(Errno::NOSPC));
-    assert_eq!(punch(5000, 100_000), Ok(Vec::new()));
-    // What is behind the end is zeros already.
-    assert_eq!(punch(size - 4096, 4096), Ok(Vec::new()));
-}
-
-#[test]
 fn more_is_removed_at_the_next_mount_than_its_cache_has_room_for() {
     let disk = disk();
     let mut kernel = Kernel::mount(&disk, ROOM);
@@ -314,4 +291,126 @@ fn more_is_removed_at_the_next_mount_than_its_cache_has_room_for() {
     for node in nodes {
         assert_eq!(kernel.getattr(node), Err(Errno::STALE));
     }
+}
+
+const PUNCH_HOLE: u32 = 2 | 1;
+
+/// A file of zeros of that length.
+fn sparse(kernel: &mut Kernel<'_>, size: u64) -> u64 {
+    sparse_at(kernel, "file", size)
+}
+
+fn sparse_at(kernel: &mut Kernel<'_>, name: &str, size: u64) -> u64 {
+    let asked = MknodIn { mode: 0o100_644, ..MknodIn::new_zeroed() };
+    let parts: [&[u8]; 3] = [asked.as_bytes(), name.as_bytes(), &[0]];
+    let message = build::request(kernel.ids(ROOT_ID), Opcode::MKNOD, &parts);
+    let file = node_of(&kernel.ask(&message).unwrap());
+    let asked = SetattrIn { valid: SetattrValid::SIZE, size, ..SetattrIn::new_zeroed() };
+    let message = build::setattr(kernel.ids(file), &asked);
+    kernel.ask(&message).unwrap();
+    file
+}
+
+fn allocate(kernel: &mut Kernel<'_>, file: u64, offset: u64, length: u64, mode: u32) -> Answer {
+    let asked = FallocateIn { offset, length, mode, ..FallocateIn::new_zeroed() };
+    let message = build::request(kernel.ids(file), Opcode::FALLOCATE, &[asked.as_bytes()]);
+    kernel.ask(&message)
+}
+
+fn write(kernel: &mut Kernel<'_>, file: u64, offset: u64, data: &[u8]) -> Answer {
+    let mut head = WriteIn::new_zeroed();
+    (head.offset, head.size) = (offset, data.len() as u32);
+    let message = build::request(kernel.ids(file), Opcode::WRITE, &[head.as_bytes(), data]);
+    kernel.ask(&message)
+}
+
+#[test]
+fn holes_may_be_as_long_as_files() {
+    let disk = disk();
+    // Much less than what is punched.
+    let mut kernel = Kernel::mount(&disk, Capacity { frames: 100, slots: 40 });
+    let size = 1 << 43;
+    let file = sparse(&mut kernel, size);
+    let gib = 1 << 30;
+    let places = [0, 4096, 700 << 20, 2 * gib, 3 * gib, 3 * gib + 5000];
+    for place in places {
+        write(&mut kernel, file, place, &[7; 5000]).unwrap();
+    }
+    assert_eq!(allocate(&mut kernel, file, 100, 3 * gib, PUNCH_HOLE), Ok(Vec::new()));
+    assert!(kernel.again > 8, "it was never full");
+    let read = |kernel: &mut Kernel<'_>, at: u64| {
+        let message = build::read(kernel.ids(file), 0, at, 5000);
+        kernel.ask(&message).unwrap()
+    };
+    let kept = |from: usize, to: usize| {
+        let mut kept = vec![0; 5000];
+        kept[from..to].fill(7);
+        kept
+    };
+    for life in 0..2 {
+        let wanted = [kept(0, 100), kept(0, 0), kept(0, 0), kept(0, 0), kept(100, 5000)];
+        for (place, wanted) in places.iter().zip(wanted) {
+            assert!(read(&mut kernel, *place) == wanted, "life {life}, at {place}");
+        }
+        kernel.checkpoint();
+        if life == 0 {
+            kernel = Kernel::mount(&disk, ROOM);
+        }
+    }
+    assert_eq!(allocate(&mut kernel, file, 0, size, PUNCH_HOLE), Ok(Vec::new()));
+    for place in places {
+        assert!(read(&mut kernel, place) == kept(0, 0), "at {place}");
+    }
+    // What is behind the end is zeros already.
+    assert_eq!(allocate(&mut kernel, file, size - 4096, 4096, PUNCH_HOLE), Ok(Vec::new()));
+    assert_eq!(allocate(&mut kernel, file, size - 5, 6, PUNCH_HOLE), Err(Errno::FBIG));
+    assert_eq!(attr_of_file(&kernel.getattr(file).unwrap()).size, size);
+}
+
+#[test]
+fn a_full_volume_is_emptied_by_holes() {
+    let disk = disk();
+    let mut kernel = Kernel::mount(&disk, ROOM);
+    let file = sparse(&mut kernel, 0);
+    let mut size = 0;
+    let data = vec![7; 1 << 20];
+    while write(&mut kernel, file, size, &data).is_ok() {
+        size += 1 << 20;
+    }
+    while write(&mut kernel, file, size, &data[..4096]).is_ok() {
+        size += 4096;
+    }
+    assert!(size > 40 << 20, "{size} bytes fit");
+    // Nearly all of it, in pieces that end within pages.
+    let step = 3_000_001;
+    for at in (0..size - step).step_by(step as usize) {
+        assert_eq!(allocate(&mut kernel, file, at, step, PUNCH_HOLE), Ok(Vec::new()), "at {at}");
+    }
+    let other = kernel.mkdir(ROOT_ID, "d");
+    assert_ne!(other, file);
+    for at in (0..size / 2).step_by(1 << 20) {
+        write(&mut kernel, file, at, &data).unwrap();
+    }
+}
+
+#[test]
+fn more_than_is_free_is_not_promised() {
+    let disk = disk();
+    let mut kernel = Kernel::mount(&disk, ROOM);
+    let file = sparse(&mut kernel, 5000);
+    let refused = Err(Errno::NOSPC);
+    for mode in [0, 1, 16, 17] {
+        assert_eq!(allocate(&mut kernel, file, 0, 1 << 40, mode), refused);
+        assert_eq!(allocate(&mut kernel, file, 1 << 40, 100 << 20, mode), refused);
+        assert_eq!(allocate(&mut kernel, file, 0, 30 << 20, mode), Ok(Vec::new()));
+    }
+    assert_eq!(attr_of_file(&kernel.getattr(file).unwrap()).size, 30 << 20);
+    // Below its length nobody knows what is there; so much cannot be.
+    let file = sparse_at(&mut kernel, "other", 1 << 40);
+    assert_eq!(allocate(&mut kernel, file, 0, 1 << 40, 0), refused);
+    assert_eq!(allocate(&mut kernel, file, 1 << 30, 30 << 20, 0), Ok(Vec::new()));
+}
+
+fn attr_of_file(body: &[u8]) -> Attr {
+    AttrOut::read_from_prefix(body).unwrap().0.attr
 }

@@ -8,8 +8,8 @@ use belay_object::{Lower, ObjectId, PAGE};
 use rustix::io::Errno;
 
 const SIZE: u64 = PAGE as u64;
-/// The most that is made zeros of at once, in bytes.
-const MOST_ZEROED: u64 = 128 << 20;
+/// Pages that one transaction makes zeros of: a part of those that there can be between two checkpoints.
+const MOST_AT_ONCE: u64 = belay_cache::index::MOST_PUNCHED / 4;
 
 impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
     fn file(&mut self, object: ObjectId) -> Result<u64, B::Error> {
@@ -85,41 +85,40 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         Ok(())
     }
 
-    /// Makes room for data, or zeros of them, as fallocate(2) with these flags does.
+    /// Makes zeros of data, as fallocate(2) with these flags does. Where data are to come no room is taken, but it must be there. Gives from
+    /// where on it is to be asked for again, in another transaction, if it is too much for one.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for other flags than `FALLOC_FL_KEEP_SIZE`, `FALLOC_FL_PUNCH_HOLE` and `FALLOC_FL_ZERO_RANGE`; those of a write.
+    /// `EOPNOTSUPP` for other flags than `FALLOC_FL_KEEP_SIZE`, `FALLOC_FL_PUNCH_HOLE` and `FALLOC_FL_ZERO_RANGE`; `ENOSPC` for more than is
+    /// free; those of a write.
     pub fn allocate(
         &mut self,
         object: ObjectId,
         offset: u64,
         length: u64,
         flags: u32,
-    ) -> Result<(), B::Error> {
+    ) -> Result<Option<u64>, B::Error> {
         const KEEP_SIZE: u32 = 1;
         const PUNCH_HOLE: u32 = 2;
         const ZERO_RANGE: u32 = 16;
         let size = self.file(object)?;
         let end = offset.checked_add(length).filter(|end| *end <= MOST_BYTES).ok_or(Errno::FBIG)?;
-        let zeroes = match flags & !KEEP_SIZE {
-            0 => false,
-            PUNCH_HOLE if flags & KEEP_SIZE != 0 => true,
-            ZERO_RANGE => true,
+        let (zeroes, takes) = match flags & !KEEP_SIZE {
+            0 => (false, true),
+            PUNCH_HOLE if flags & KEEP_SIZE != 0 => (true, false),
+            ZERO_RANGE => (true, true),
             _ => return Err(Errno::OPNOTSUPP.into()),
         };
-        if zeroes {
-            if end.min(size).saturating_sub(offset) > MOST_ZEROED {
-                // Nor would so many pages find room in a cache.
+        if takes {
+            // What is below the length may be there already, all of it or none.
+            let new = end.div_ceil(SIZE).saturating_sub((offset / SIZE).max(size.div_ceil(SIZE)));
+            let room = self.view.room()?;
+            if new > room.for_users() || length / SIZE > room.capacity {
                 return Err(Errno::NOSPC.into());
             }
-            let mut at = offset;
-            while at < end.min(size) {
-                let from = (at % SIZE) as usize;
-                let to = PAGE.min(from + (end.min(size) - at) as usize);
-                let page = self.view.page_mut(object, at / SIZE)?;
-                page.get_mut(from..to).unwrap_or_default().fill(0);
-                at += (to - from) as u64;
-            }
+        }
+        if zeroes && let Some(more) = self.zero(object, offset, end, size)? {
+            return Ok(Some(more));
         }
         if flags & KEEP_SIZE == 0 && end > size {
             self.view.set_size(object, end)?;
@@ -127,6 +126,49 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         let now = self.caller.now;
         let metadata = self.view.change(object)?;
         (metadata.modified, metadata.changed) = (now, now);
+        Ok(None)
+    }
+
+    /// Makes zeros of what is from `offset` to `end` in a file of that length; gives where it has stopped, if that is before the end. Only
+    /// pages that stay in part are read.
+    fn zero(
+        &mut self,
+        object: ObjectId,
+        offset: u64,
+        end: u64,
+        size: u64,
+    ) -> Result<Option<u64>, B::Error> {
+        let first = offset.div_ceil(SIZE);
+        self.zero_within(object, offset, end.min(size).min(first * SIZE))?;
+        if end >= size {
+            // It is cut off, and as long as before.
+            if first * SIZE < size {
+                self.view.set_size(object, first * SIZE)?;
+                self.view.set_size(object, size)?;
+            }
+            return Ok(None);
+        }
+        let last = end / SIZE;
+        let count = last.saturating_sub(first);
+        self.view.punch(object, first, count.min(MOST_AT_ONCE))?;
+        if count > MOST_AT_ONCE {
+            return Ok(Some((first + MOST_AT_ONCE) * SIZE));
+        }
+        self.zero_within(object, (last * SIZE).max(offset), end)?;
+        Ok(None)
+    }
+
+    /// Makes zeros within a page. If they are that, nothing is written.
+    fn zero_within(&mut self, object: ObjectId, from: u64, to: u64) -> Result<(), B::Error> {
+        if from >= to {
+            return Ok(());
+        }
+        let page = from / SIZE;
+        let range = (from % SIZE) as usize..(to - page * SIZE) as usize;
+        let content = self.view.page(object, page)?.get(range.clone()).unwrap_or_default();
+        if content.iter().any(|byte| *byte != 0) {
+            self.view.page_mut(object, page)?.get_mut(range).unwrap_or_default().fill(0);
+        }
         Ok(())
     }
 }
