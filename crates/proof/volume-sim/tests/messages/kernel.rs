@@ -18,6 +18,8 @@ use zerocopy::{FromZeros, IntoBytes};
 pub struct Kernel<'d> {
     pub module: Module<SimMemory, Logical<&'d SimDisk>>,
     cleaner: Cleaner<SimMemory>,
+    shared: Shared<SimMemory>,
+    generation: u32,
     pub unique: u64,
     pub uid: u32,
     /// How often a message was handled again.
@@ -47,7 +49,16 @@ impl<'d> Kernel<'d> {
         if upto == 0 {
             module.format(Caller::default()).unwrap();
         }
-        Self { module, cleaner: Cleaner::new(shared), unique: 0, uid: 0, again: 0 }
+        let cleaner = Cleaner::new(shared.clone());
+        Self { module, cleaner, shared, generation: 1, unique: 0, uid: 0, again: 0 }
+    }
+
+    /// The module dies, and a next life of it begins.
+    pub fn die(&mut self, disk: &'d SimDisk) {
+        self.generation += 1;
+        let publisher =
+            Publisher::attach::<belay_logical::Error>(self.shared.clone(), self.generation);
+        self.module = Module::new(publisher.unwrap(), Logical::open(vec![disk]).unwrap());
     }
 
     pub fn ids(&mut self, nodeid: u64) -> Ids {

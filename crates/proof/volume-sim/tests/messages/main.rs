@@ -3,7 +3,8 @@
 mod kernel;
 
 use belay_cache::Capacity;
-use belay_posix::Error;
+use belay_posix::dispatch::Outcome;
+use belay_posix::{Error, Time};
 use belay_wire::abi::{
     FallocateIn, InitIn, InitOut, Kstatfs, MknodIn, ROOT_ID, SetattrIn, SetattrValid, WriteIn,
 };
@@ -336,7 +337,16 @@ fn holes_may_be_as_long_as_files() {
     for place in places {
         write(&mut kernel, file, place, &[7; 5000]).unwrap();
     }
-    assert_eq!(allocate(&mut kernel, file, 100, 3 * gib, PUNCH_HOLE), Ok(Vec::new()));
+    // The first module dies of it in the middle.
+    let asked =
+        FallocateIn { offset: 100, length: 3 * gib, mode: PUNCH_HOLE, ..FallocateIn::new_zeroed() };
+    let message = build::request(kernel.ids(file), Opcode::FALLOCATE, &[asked.as_bytes()]);
+    for _ in 0..3 {
+        assert!(matches!(kernel.module.handle(&message, Time::default()), Outcome::Full));
+        kernel.checkpoint();
+    }
+    kernel.die(&disk);
+    assert_eq!(kernel.ask(&message), Ok(Vec::new()));
     assert!(kernel.again > 8, "it was never full");
     let read = |kernel: &mut Kernel<'_>, at: u64| {
         let message = build::read(kernel.ids(file), 0, at, 5000);
