@@ -5,7 +5,6 @@
 //! answer without its header. ENODATA says that there is no such record, and then nothing of the request has happened.
 //!
 //! The question has a number of belay's own ([`crate::Unique::is_own`]), by which a daemon knows it from an application's.
-
 //!
 //! The daemon in its turn may ask belay, by a notification with the code [`IS_KNOWN`], whether the kernel knows a node: a FORGET that an
 //! earlier life had read comes to nobody again.
