@@ -95,9 +95,9 @@ impl<M: Memory> Cleaner<M> {
         object: ObjectId,
         changed: &Changed,
     ) -> Result<(), Error<B::Error>> {
-        let is_there = below.attributes(object).map_err(Error::Lower)?;
         let replaced = changed.gone.is_some() || changed.made.is_some();
-        if replaced && is_there.is_some() {
+        // One that cannot be read can be removed.
+        if replaced && !matches!(below.attributes(object), Ok(None)) {
             below.apply(&Operation::Delete { object }).map_err(Error::Lower)?;
         }
         let attributes = changed.attributes.as_ref().map(|(attributes, _)| attributes.as_slice());

@@ -80,7 +80,10 @@ impl<D: Disk> Logical<D> {
             let files = report.stores.get(store).map_or(0, |one| one.files);
             // One of them is the mapping.
             let lost = files.saturating_sub(led + 1);
-            if lost > 0 && !damaged {
+            let one = report.stores.get_mut(store);
+            if let Some(one) = one.filter(|one| lost > 0 && one.has_given_up) {
+                one.notes.push(format!("{lost} of its files belong to no object: they are left over from what was damaged"));
+            } else if lost > 0 && !damaged {
                 let what = format!("{lost} of its files belong to no object");
                 report.add(Some(store), None, what);
             }

@@ -24,6 +24,8 @@ struct Entry {
 }
 
 const SINGLE: u16 = 1;
+/// What was here could not be read when something beside it was changed.
+const LOST: u16 = u16::MAX;
 const SIZE: usize = size_of::<Entry>();
 const ENTRIES: u64 = (BLOCK / SIZE) as u64;
 /// What the layers above are told that an operation takes is what it takes (`belay_store::bounds`).
@@ -63,6 +65,7 @@ impl<D: Disk> Logical<D> {
                 let store = usize::from(entry.store.get());
                 Ok(Some(Mapped { store, file: FileId::from_number(entry.file.get()) }))
             }
+            LOST => Err(Error::Lost(object)),
             _ => Err(Error::Damaged("an object has a level that there is not")),
         }
     }
@@ -100,7 +103,11 @@ impl<D: Disk> Logical<D> {
             return Err(Error::TooLarge);
         }
         let (block, at) = place(object);
-        let mut content = self.mapping_block(block)?;
+        let mut content = match self.mapping_block(block) {
+            // No store has it whole: the others in it are lost, and do not keep this one from being made or removed.
+            Err(why) if why.is_unreadable() => lost_block(),
+            found => found?,
+        };
         let entry = mapped.map_or(NONE, |mapped| Entry {
             level: SINGLE.into(),
             store: (mapped.store as u16).into(),
@@ -127,12 +134,21 @@ impl<D: Disk> Logical<D> {
     }
 }
 
+/// A block of the mapping of whose objects nothing is known.
+fn lost_block() -> Block {
+    let mut content = ZEROS;
+    for entry in content.as_chunks_mut::<SIZE>().0 {
+        entry.copy_from_slice(Entry { level: LOST.into(), ..NONE }.as_bytes());
+    }
+    content
+}
+
 /// What a block of the mapping has: objects, each with its store and its file there. `block`: which block of it that is.
 pub fn decode(block: u64, content: &Block) -> Vec<(ObjectId, usize, FileId)> {
     let objects = (block.saturating_mul(ENTRIES)..).map(ObjectId);
     let (entries, _) = content.as_chunks::<SIZE>();
     let entries = entries.iter().filter_map(|bytes| Entry::read_from_bytes(bytes).ok());
-    let found = objects.zip(entries).filter(|(_, entry)| entry.level != U16::ZERO);
+    let found = objects.zip(entries).filter(|(_, entry)| entry.level == U16::from(SINGLE));
     found
         .map(|(object, entry)| {
             (object, entry.store.get().into(), FileId::from_number(entry.file.get()))

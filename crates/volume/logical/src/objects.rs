@@ -28,27 +28,45 @@ impl<D: Disk> Logical<D> {
         if let Operation::Create { class, attributes, .. } = *operation {
             return self.create(object, class, attributes);
         }
+        if let Operation::Delete { .. } = *operation {
+            return self.delete(object);
+        }
         let Mapped { store, file } = self.mapped(object)?;
         let one = self.store(store)?;
         let done = match *operation {
-            Operation::Create { .. } => Ok(()),
-            Operation::Delete { .. } => one.delete(file),
+            Operation::Create { .. } | Operation::Delete { .. } => Ok(()),
             Operation::Write { page, data, .. } => one.write(file, page, data),
             Operation::Pages { .. } => return Err(Error::Damaged("pages of the cache came down")),
             Operation::SetSize { size, .. } => one.set_size(file, size),
             Operation::SetAttributes { attributes, .. } => one.set_attributes(file, attributes),
             Operation::Punch { page, count, .. } => one.punch(file, page, count),
         };
-        done.map_err(from(store))?;
-        match operation {
-            Operation::Delete { .. } => self.map(object, None),
-            _ => Ok(()),
+        done.map_err(from(store))
+    }
+
+    fn delete(&mut self, object: ObjectId) -> Result<()> {
+        match self.mapped(object) {
+            Ok(Mapped { store, file }) => {
+                let one = self.store(store)?;
+                if one.attributes(file).is_ok_and(|found| found.owner != object.0) {
+                    return Err(Error::Damaged("an object's file is another object's"));
+                }
+                one.delete(file).map_err(from(store))?;
+            }
+            // Its file stays, and belongs to nobody.
+            Err(why) if why.is_unreadable() => {}
+            Err(why) => return Err(why),
         }
+        self.map(object, None)
     }
 
     fn create(&mut self, object: ObjectId, class: Class, attributes: &[u8]) -> Result<()> {
-        if self.find(object)?.is_some() {
-            return Err(Error::Exists(object));
+        match self.find(object) {
+            Ok(Some(_)) => return Err(Error::Exists(object)),
+            Ok(None) => {}
+            // One of its neighbours is.
+            Err(why) if why.is_unreadable() => {}
+            Err(why) => return Err(why),
         }
         let store = self.roomiest()?;
         let kept = match class {

@@ -26,6 +26,9 @@ pub enum Error {
     /// There is one already.
     #[error("there is {0} already")]
     Exists(ObjectId),
+    /// The block of the mapping that had it was damaged, and was replaced since.
+    #[error("where {0} was is lost: the mapping was damaged")]
+    Lost(ObjectId),
     /// More than an object can have, or than there can be.
     #[error("an object cannot be that large")]
     TooLarge,
@@ -38,6 +41,17 @@ pub enum Error {
     /// What the layer keeps makes no sense.
     #[error("the mapping is wrong: {0}")]
     Damaged(&'static str),
+}
+
+impl Error {
+    /// Whether it is of something that cannot be had, while all else is as good as before.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        match self {
+            Self::Store { why, .. } => why.is_unreadable(),
+            Self::Lost(_) => true,
+            _ => false,
+        }
+    }
 }
 
 /// What the logical layer answers.

@@ -45,6 +45,8 @@ pub struct Report {
     pub unlisted: u64,
     /// What is worth telling, and not wrong.
     pub notes: Vec<String>,
+    /// Whether something was given up that could not be read. What is in use, and nothing leads to, comes of that.
+    pub has_given_up: bool,
 }
 
 impl Report {
@@ -74,6 +76,8 @@ struct Checker<'c, D> {
     next: u64,
     /// The file that is being looked at, and what it is called above.
     file: Option<(FileId, u64)>,
+    /// Blocks of it that are lost, the first of them, and what led to that.
+    lost: (u64, u64, u64),
     /// Some metadata could not be read: what they lead to is not known.
     is_partial: bool,
 }
@@ -100,10 +104,12 @@ impl<D: Disk> Store<D> {
             free: RoaringTreemap::new(),
             next: 0,
             file: None,
+            lost: (0, 0, 0),
             is_partial: false,
         };
         checker.roots()?;
         let root = checker.store.root()?;
+        checker.report.has_given_up = root.given_up.get() > 0;
         for (first, count) in
             [(root.log_first, root.log_blocks), (root.intent_first, root.intent_blocks)]
         {
@@ -124,6 +130,16 @@ impl<D: Disk> Checker<'_, D> {
     /// Takes down why something cannot be read.
     fn note<T>(&mut self, found: Result<T>) -> Option<T> {
         found.map_err(|why| self.add(why.to_string())).ok()
+    }
+
+    /// Takes down what is in use without being of any: where something was given up that is no damage.
+    fn left_over(&mut self, what: String) {
+        match self.report.has_given_up {
+            true => self.report.notes.push(format!(
+                "{what}: they are left over from what was damaged, and has been removed or overwritten"
+            )),
+            false => self.add(what),
+        }
     }
 
     /// The same for metadata: what they lead to is not known then.
@@ -211,7 +227,8 @@ impl<D: Disk> Checker<'_, D> {
             self.store.nodes.shrink(&self.store.disk)?;
         }
         if !self.free.is_empty() {
-            self.add(format!("{} free inodes are on no list", self.free.len()));
+            let what = format!("{} free inodes are on no list", self.free.len());
+            self.left_over(what);
         }
         Ok(())
     }
@@ -251,6 +268,11 @@ impl<D: Disk> Checker<'_, D> {
             self.add(format!("it has {count} blocks, and counts {said}"));
         }
         self.is_partial |= was_partial;
+        if let (lost @ 1.., first, block) = std::mem::take(&mut self.lost) {
+            self.add(format!(
+                "{lost} blocks of it are lost, from block {first} on: block {block} of the disk led to them, and was damaged"
+            ));
+        }
         self.file = None;
         Ok(())
     }
@@ -274,6 +296,15 @@ impl<D: Disk> Checker<'_, D> {
         let (key, slot) = place;
         let pointer = self.store.nodes.pointer(key, slot)?;
         if pointer.is_null() {
+            return Ok(());
+        }
+        if pointer.is_lost() {
+            let all = first.saturating_add(leaves_of(height + 1)).min(end).saturating_sub(first);
+            let (lost, from, block) = self.lost;
+            self.lost = match lost {
+                0 => (all, first, pointer.block()),
+                _ => (lost + all, from, block),
+            };
             return Ok(());
         }
         *count += 1;

@@ -25,6 +25,14 @@ pub enum Error {
         /// Where it is.
         block: u64,
     },
+    /// A block that led to it was damaged, and was replaced since.
+    #[error("{what} is lost: block {block} of the disk led to it, and was damaged")]
+    Lost {
+        /// What was there.
+        what: &'static str,
+        /// What led to it.
+        block: u64,
+    },
     /// A block matches its checksum and makes no sense: whoever wrote it was wrong.
     #[error("{what} is wrong: {why}")]
     Damaged {
@@ -58,6 +66,13 @@ pub enum Error {
     /// An earlier change failed half way.
     #[error("an earlier change failed: {0}")]
     Failed(String),
+}
+
+impl Error {
+    /// Whether it is of one block that cannot be had: the others are as good as before.
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Disk { what: "read", .. } | Self::Corrupt { .. } | Self::Lost { .. })
+    }
 }
 
 /// What a store answers.

@@ -49,13 +49,16 @@ impl<D: Disk> Store<D> {
         })
     }
 
-    /// Removes a file.
+    /// Removes a file. One whose inode cannot be read is given up.
     ///
     /// # Errors
     /// [`Error::NoFile`]; those of the disk.
     pub fn delete(&mut self, file: FileId) -> Result<()> {
         self.whole(|this| {
-            let (at, inode) = this.inode(file)?;
+            let (at, inode) = match this.inode(file) {
+                Err(why) if why.is_unreadable() => return this.give_up(),
+                found => found?,
+            };
             let tree = tree_of(at, &inode);
             this.cut(tree, 0, u64::MAX, &mut 0)?;
             this.free_inode(file, at)
@@ -114,6 +117,9 @@ impl<D: Disk> Store<D> {
         if pointer.is_null() {
             return Ok(());
         }
+        if pointer.is_lost() {
+            return Err(Error::Lost { what: "data", block: pointer.block() });
+        }
         if tree.leaves == Kind::Data {
             if let Some(child) = self.nodes.child(&self.disk, key, slot, Kind::Data)? {
                 out.copy_from_slice(self.nodes.bytes(child)?);
@@ -141,7 +147,7 @@ impl<D: Disk> Store<D> {
         check_range(first, data)?;
         self.whole(|this| {
             let (at, inode) = this.inode(file)?;
-            let mut tree = tree_of(at, &inode);
+            let (mut tree, given_up) = (tree_of(at, &inode), this.root()?.given_up);
             let mut count = 0;
             let done = match tree.leaves {
                 Kind::Data => this.write_twins(&mut tree, first, data, &mut count),
@@ -151,6 +157,7 @@ impl<D: Disk> Store<D> {
             inode.blocks = inode.blocks.get().saturating_add(count).into();
             // Where there was no room for the first block, there is no tree.
             inode.depth = if inode.tree.is_null() { 0 } else { tree.depth }.into();
+            this.count_anew(at, given_up)?;
             done
         })?;
         self.nodes.shrink(&self.disk)
@@ -166,13 +173,16 @@ impl<D: Disk> Store<D> {
         let (blocks, _) = data.as_chunks::<BLOCK>();
         for (number, block) in (first..).zip(blocks) {
             let (key, slot) = self.make_place(tree, number, count)?;
-            let child = match self.nodes.child(&self.disk, key, slot, Kind::Data)? {
-                Some(child) => child,
-                None => {
+            let child = match self.nodes.child(&self.disk, key, slot, Kind::Data) {
+                Ok(None) | Err(Error::Lost { .. }) => {
                     let left = self.take_twins()?;
                     *count += 1;
                     self.nodes.make(key, slot, Kind::Data, left)?
                 }
+                // Nothing of what it was stays.
+                Err(why) if why.is_unreadable() => self.nodes.renew(key, slot, Kind::Data)?,
+                Ok(Some(child)) => child,
+                Err(why) => return Err(why),
             };
             self.nodes.change(child)?.copy_from_slice(block);
         }
@@ -243,6 +253,7 @@ impl<D: Disk> Store<D> {
     ) -> Result<Option<u64>> {
         let (key, slot) = self.make_place(tree, number, count)?;
         let old = self.nodes.pointer(key, slot)?;
+        let old = if old.is_lost() { Pointer::default() } else { old };
         let checksum = Checksum::of(self.seed, content);
         if !old.is_null() && self.nodes.is_modified(key, slot)? {
             // It belongs to no checkpoint yet.
@@ -275,12 +286,20 @@ impl<D: Disk> Store<D> {
     pub fn set_size(&mut self, file: FileId, size: u64) -> Result<()> {
         self.whole(|this| {
             let (at, inode) = this.inode(file)?;
-            let old = inode.size.get();
+            let (old, given_up) = (inode.size.get(), this.root()?.given_up);
             let tree = tree_of(at, &inode);
             let within = (size % SIZE) as usize;
             if size < old && within != 0 {
                 let mut last = ZEROS;
-                this.read_block(tree, size / SIZE, &mut last)?;
+                match this.read_block(tree, size / SIZE, &mut last) {
+                    // What it was must not come back behind the end, be it that it can be read again.
+                    Err(why) if why.is_unreadable() => {
+                        let gone = this.lose(tree, size / SIZE)?;
+                        let inode = this.inode_mut(at)?;
+                        inode.blocks = inode.blocks.get().saturating_sub(gone).into();
+                    }
+                    read => read?,
+                }
                 let tail = last.get_mut(within..).unwrap_or_default();
                 if tail.iter().any(|byte| *byte != 0) {
                     tail.fill(0);
@@ -288,6 +307,7 @@ impl<D: Disk> Store<D> {
                 }
             }
             this.cut_off(file, size.div_ceil(SIZE), u64::MAX)?.size = size.into();
+            this.count_anew(at, given_up)?;
             Ok(())
         })
     }
@@ -303,14 +323,15 @@ impl<D: Disk> Store<D> {
     /// Cuts blocks off a file, and counts them; gives its inode.
     fn cut_off(&mut self, file: FileId, from: u64, to: u64) -> Result<&mut Inode> {
         let (at, inode) = self.inode(file)?;
-        let mut count = 0;
+        let (mut count, given_up) = (0, self.root()?.given_up);
         self.cut(tree_of(at, &inode), from, to, &mut count)?;
         let inode = self.inode_mut(at)?;
         inode.blocks = inode.blocks.get().saturating_sub(count).into();
         if inode.tree.is_null() {
             inode.depth = 0.into();
         }
-        Ok(inode)
+        self.count_anew(at, given_up)?;
+        self.inode_mut(at)
     }
 
     /// The blocks of a file that hold something, from `from` on, at most `most` of them.
@@ -349,7 +370,8 @@ pub(crate) fn tree_of(at: At, inode: &Inode) -> Tree {
         Class::Data => Kind::Bitmap,
     };
     let slot = at.offset + std::mem::offset_of!(Inode, tree);
-    Tree { key: at.key, slot, depth: inode.depth.get(), leaves }
+    let end = inode.size.get().div_ceil(SIZE);
+    Tree { key: at.key, slot, depth: inode.depth.get(), leaves, end }
 }
 
 /// Says whether there can be so many bytes from a block on.

@@ -4,6 +4,7 @@
 
 use crate::error::{Error, Result};
 use crate::file_id::FileId;
+use crate::geometry::FANOUT;
 use crate::layout::{self, INODE_TREE, INODES, Inode, InodeFlags, Kind, Root};
 use crate::nodes::{Key, ROOT};
 use crate::store::Store;
@@ -40,7 +41,7 @@ impl<D: Disk> Store<D> {
 
     pub(crate) fn inode_tree(&self) -> Result<Tree> {
         let depth = self.root()?.inode_depth.get();
-        Ok(Tree { key: ROOT, slot: INODE_TREE, depth, leaves: Kind::Inodes })
+        Ok(Tree { key: ROOT, slot: INODE_TREE, depth, leaves: Kind::Inodes, end: u64::MAX })
     }
 
     /// The inode with that number, and where it is; `None` if there is none.
@@ -85,14 +86,37 @@ impl<D: Disk> Store<D> {
     pub(crate) fn new_inode(&mut self) -> Result<(FileId, At)> {
         if let Some(number) = self.root()?.free_inode.get().checked_sub(1) {
             let wrong = Error::Damaged { what: "the list of free inodes", why: "it leads astray" };
-            let Some((at, inode)) = self.inode_at(number)? else { return Err(wrong) };
-            if inode.flags().contains(InodeFlags::USED) {
-                return Err(wrong);
+            match self.inode_at(number) {
+                Ok(Some((at, inode))) if !inode.flags().contains(InodeFlags::USED) => {
+                    self.root_mut()?.free_inode = inode.next_free;
+                    let generation = (inode.generation.get() + 1) % FileId::GENERATIONS;
+                    return Ok((FileId::new(number, generation), at));
+                }
+                // The list ends here: those behind are not used again.
+                Err(why) if why.is_unreadable() => {
+                    self.give_up()?;
+                    self.root_mut()?.free_inode = 0.into();
+                }
+                Ok(_) => return Err(wrong),
+                Err(why) => return Err(why),
             }
-            self.root_mut()?.free_inode = inode.next_free;
-            let generation = (inode.generation.get() + 1) % FileId::GENERATIONS;
-            return Ok((FileId::new(number, generation), at));
         }
+        // One indirect block leads to so many.
+        for _ in 0..=FANOUT {
+            match self.next_inode() {
+                Err(why) if why.is_unreadable() => {
+                    self.give_up()?;
+                    let root = self.root_mut()?;
+                    root.inodes = (root.inodes.get() / INODES + 1).saturating_mul(INODES).into();
+                }
+                made => return made,
+            }
+        }
+        self.next_inode()
+    }
+
+    /// An inode that was never in use.
+    fn next_inode(&mut self) -> Result<(FileId, At)> {
         let number = self.root()?.inodes.get();
         if number >= 1 << FileId::INODE_BITS {
             return Err(Error::NoSpace);

@@ -110,7 +110,9 @@ pub struct Root {
     pub intent_blocks: U64,
     /// Pairs of places for twins of which both are free.
     pub free_pairs: U64,
-    reserved: [u8; 592],
+    /// How often something was given up that could not be read: what it led to is in use for ever.
+    pub given_up: U64,
+    reserved: [u8; 584],
     /// The index blocks.
     pub indexes: [Pointer; INDEXES as usize],
     /// The stores of the volume.
@@ -282,11 +284,17 @@ impl Kind {
             if !pointer.is_sound() || end >= geometry.grouped {
                 return wrong("a pointer leads out of the store");
             }
+            if pointer.is_lost() && matches!(self, Self::Indirect | Self::Inodes) {
+                continue;
+            }
             if pointer.is_twinned() && !geometry.can_be_left(pointer.block()) {
                 return wrong("a pointer leads to no pair of twins");
             }
             let own = fixed && slot != INODE_TREE;
-            if geometry.is_reserved(pointer.block()) != own || fixed && !pointer.is_twinned() {
+            if geometry.is_reserved(pointer.block()) != own
+                || fixed && !pointer.is_twinned()
+                || pointer.is_lost()
+            {
                 return wrong("a pointer leads to what is of another kind");
             }
         }

@@ -11,6 +11,7 @@
 //! | [`bounds`] | how much room operations can take at most, and how much there is for sure |
 //! | [`space`] | which blocks are free, and which are to be free after the next checkpoint |
 //! | [`tree`] | how a file's blocks are found |
+//! | [`lost`] | how files are changed and removed that have blocks which cannot be read |
 //! | [`file_id`] | the number of a file |
 //! | [`inodes`] | how a file is found, made and removed |
 //! | [`files`] | what can be done with a file |
@@ -44,6 +45,7 @@ mod geometry;
 mod inodes;
 pub mod intent;
 pub mod layout;
+mod lost;
 mod nodes;
 mod overwrites;
 mod pointer;

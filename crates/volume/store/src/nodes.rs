@@ -158,6 +158,9 @@ impl Nodes {
             return Ok(None);
         }
         let key = pointer.block();
+        if pointer.is_lost() {
+            return Err(Error::Lost { what: kind.name(), block: key });
+        }
         self.clock += 1;
         if let Some(node) = self.nodes.get_mut(&key) {
             node.used = self.clock;

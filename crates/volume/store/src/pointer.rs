@@ -41,10 +41,11 @@ impl Pointer {
     pub const SIZE: usize = size_of::<Self>();
 
     const BLOCK: u64 = (1 << 48) - 1;
+    const LOST: u64 = 1 << 59;
     const TWINNED: u64 = 1 << 60;
     const RIGHT: u64 = 1 << 61;
     const MODIFIED: u64 = 1 << 62;
-    const KNOWN: u64 = Self::BLOCK | Self::TWINNED | Self::RIGHT | Self::MODIFIED;
+    const KNOWN: u64 = Self::BLOCK | Self::LOST | Self::TWINNED | Self::RIGHT | Self::MODIFIED;
 
     /// To a block that has one place, and was written since the last checkpoint.
     pub fn single(block: u64, checksum: Checksum) -> Self {
@@ -54,6 +55,16 @@ impl Pointer {
     /// To a block with two places, the left one of which is `left`, that was written to neither.
     pub fn twins(left: u64) -> Self {
         Self { word: (left & Self::BLOCK | Self::TWINNED).into(), checksum: U64::ZERO }
+    }
+
+    /// What was here is lost, as `block` led to it and was damaged: it is no hole.
+    pub fn lost(block: u64) -> Self {
+        Self { word: (block & Self::BLOCK | Self::LOST).into(), checksum: U64::ZERO }
+    }
+
+    /// Whether what was here is lost. It leads to no block then, and names the one that was damaged.
+    pub fn is_lost(self) -> bool {
+        self.word.get() & Self::LOST != 0
     }
 
     /// Whether it points to nothing.
@@ -86,7 +97,11 @@ impl Pointer {
     pub fn is_sound(self) -> bool {
         let word = self.word.get();
         let place = self.is_null() || self.block() != 0;
-        place && word & !Self::KNOWN == 0 && (self.is_twinned() || !self.is_right())
+        let others = word & !Self::BLOCK & !Self::LOST;
+        place
+            && word & !Self::KNOWN == 0
+            && (self.is_twinned() || !self.is_right())
+            && (!self.is_lost() || others == 0)
     }
 
     /// The checksum of the block.
@@ -143,7 +158,18 @@ mod tests {
     #[test]
     fn what_means_nothing_is_not_sound() {
         assert!(Pointer::default().is_sound());
-        for word in [1 << 48, 1 << 63, Pointer::TWINNED, Pointer::RIGHT | 5, Pointer::MODIFIED] {
+        assert!(Pointer::lost(7).is_sound() && Pointer::lost(7).is_lost());
+        let lost = Pointer::LOST | 5;
+        for word in [
+            1 << 48,
+            1 << 63,
+            Pointer::TWINNED,
+            Pointer::RIGHT | 5,
+            Pointer::MODIFIED,
+            Pointer::LOST,
+            Pointer::TWINNED | lost,
+            Pointer::MODIFIED | lost,
+        ] {
             let pointer = Pointer { word: word.into(), checksum: U64::ZERO };
             assert!(!pointer.is_sound(), "{word:#x}");
         }

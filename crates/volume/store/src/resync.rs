@@ -203,7 +203,7 @@ impl<D: Disk> Store<D> {
         }
         let Ok(Some((key, slot))) = self.place_of(tree, number) else { return Ok(()) };
         let pointer = self.nodes.pointer(key, slot)?;
-        if pointer.is_null() {
+        if pointer.is_null() || pointer.is_lost() {
             return Ok(());
         }
         let Ok(content) = blocks::read(&self.disk, pointer.block()) else { return Ok(()) };

@@ -228,7 +228,10 @@ impl<D: Disk> Search<'_, D> {
         first: u64,
         file: Option<(FileId, u64)>,
     ) -> Option<Found> {
-        let pointer = self.store.pointer_at(Some(place)).filter(|pointer| !pointer.is_null())?;
+        let pointer = self
+            .store
+            .pointer_at(Some(place))
+            .filter(|pointer| !pointer.is_null() && !pointer.is_lost())?;
         let [left, right] = self.store.geometry.twins(pointer.block());
         if left == self.target || pointer.is_twinned() && right == self.target {
             let role = match file {

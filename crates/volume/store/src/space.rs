@@ -30,6 +30,9 @@ pub struct Space {
     cursor: u64,
     /// The same for twins.
     pair_cursor: u64,
+    /// Free blocks, at most, of which nobody can say any more where they are: by the first block that a bitmap which cannot be read is
+    /// for.
+    unknown: BTreeMap<u64, u64>,
 }
 
 impl Space {
@@ -44,6 +47,10 @@ impl Space {
     /// Single blocks and pairs that were taken since the last checkpoint, and are in use.
     pub fn taken(&self) -> (u64, u64) {
         self.taken
+    }
+
+    fn unknown(&self) -> u64 {
+        self.unknown.values().sum()
     }
 }
 
@@ -139,7 +146,7 @@ impl<D: Disk> Store<D> {
     /// # Errors
     /// As for [`Store::free_blocks`].
     pub fn available_blocks(&self) -> Result<u64> {
-        Ok(self.free_blocks()?.saturating_sub(self.space.freed))
+        Ok(self.free_blocks()?.saturating_sub(self.space.freed + self.space.unknown()))
     }
 
     /// Pairs of blocks that can be used now for twins.
@@ -147,7 +154,8 @@ impl<D: Disk> Store<D> {
     /// # Errors
     /// As for [`Store::free_blocks`].
     pub fn available_pairs(&self) -> Result<u64> {
-        Ok(self.root()?.free_pairs.get().saturating_sub(self.space.freed_pairs))
+        let not_now = self.space.freed_pairs + self.space.unknown() / 2;
+        Ok(self.root()?.free_pairs.get().saturating_sub(not_now))
     }
 
     /// Blocks for files, free or in use.
@@ -160,7 +168,14 @@ impl<D: Disk> Store<D> {
         if self.is_nobodys(block)? {
             return Err(Error::Damaged { what: "a bitmap block", why: "it has a bit wrong" });
         }
-        let bitmap = self.bitmap_of(block)?;
+        let bitmap = match self.bitmap_of(block) {
+            // It stays in use for ever.
+            Err(why) if why.is_unreadable() && !in_use => {
+                self.give_up()?;
+                return Ok(true);
+            }
+            found => found?,
+        };
         let group = self.group(self.geometry.group_of(block))?;
         let bit = block % self.geometry.parameters.group_blocks % BITS;
         let bytes = self.nodes.bytes(bitmap)?;
@@ -279,16 +294,30 @@ impl<D: Disk> Store<D> {
         // The group that is begun with is looked at twice: from there on, and in the end from its start on.
         for round in 0..=groups {
             let group = (start + round) % groups;
-            if self.free_of(group)? == 0 {
+            let (first, end) = geometry.range_of(group);
+            let free = match self.free_of(group) {
+                Err(why) if why.is_unreadable() => {
+                    self.space.unknown.insert(first, geometry.capacity_of(group));
+                    continue;
+                }
+                free => free?,
+            };
+            if free == 0 {
                 continue;
             }
-            let (first, end) = geometry.range_of(group);
             let mut at = if round == 0 { from.clamp(first, end) } else { first };
             while at < end {
-                let bitmap = self.bitmap_of(at)?;
                 let stop = (at / BITS + 1) * BITS;
                 // Where groups are smaller than what a bitmap block has bits for, there is one of them in each group.
                 let stop = if geometry.bitmaps() == 1 { end } else { stop.min(end) };
+                let bitmap = match self.bitmap_of(at) {
+                    Err(why) if why.is_unreadable() => {
+                        self.space.unknown.insert(first.max(at / BITS * BITS), free.min(BITS));
+                        at = stop;
+                        continue;
+                    }
+                    found => found?,
+                };
                 if let Some(found) = self.find_in(bitmap, at, stop, want, wanted)? {
                     return Ok(found);
                 }

@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::geometry::FANOUT;
 use crate::layout::{self, DEPTH, Kind};
 use crate::nodes::Key;
+use crate::pointer::Pointer;
 use crate::store::Store;
 use belay_disk::Disk;
 
@@ -16,6 +17,8 @@ pub struct Tree {
     pub depth: u32,
     /// What its leaves are.
     pub leaves: Kind,
+    /// From which leaf on there are none.
+    pub end: u64,
 }
 
 /// Where the pointer to a leaf is.
@@ -61,16 +64,18 @@ impl<D: Disk> Store<D> {
         }
         let (mut key, mut slot) = (tree.key, tree.slot);
         for height in (1..tree.depth).rev() {
-            key = match self.nodes.child(&self.disk, key, slot, Kind::Indirect)? {
+            let each = leaves_of(height);
+            let first = leaf / (each * FANOUT) * (each * FANOUT);
+            key = match self.indirect((key, slot), *tree, height, first, count)? {
                 Some(child) => child,
                 None => self.make_indirect(key, slot, count)?,
             };
-            slot = layout::slot(leaf / leaves_of(height) % FANOUT);
+            slot = layout::slot(leaf / each % FANOUT);
         }
         Ok((key, slot))
     }
 
-    fn make_indirect(&mut self, key: Key, slot: usize, count: &mut u64) -> Result<Key> {
+    pub(crate) fn make_indirect(&mut self, key: Key, slot: usize, count: &mut u64) -> Result<Key> {
         let left = self.take_twins()?;
         *count += 1;
         self.nodes.make(key, slot, Kind::Indirect, left)
@@ -92,7 +97,7 @@ impl<D: Disk> Store<D> {
     pub(crate) fn cut(&mut self, tree: Tree, from: u64, to: u64, count: &mut u64) -> Result<()> {
         let to = to.min(leaves_of(tree.depth));
         if from < to {
-            self.cut_below((tree.key, tree.slot), tree.depth - 1, 0, (from, to), count)?;
+            self.cut_below((tree.key, tree.slot), tree, tree.depth - 1, 0, (from, to), count)?;
         }
         Ok(())
     }
@@ -101,6 +106,7 @@ impl<D: Disk> Store<D> {
     fn cut_below(
         &mut self,
         place: Place,
+        tree: Tree,
         height: u32,
         first: u64,
         range: (u64, u64),
@@ -111,8 +117,15 @@ impl<D: Disk> Store<D> {
         if pointer.is_null() {
             return Ok(());
         }
-        if height > 0 {
-            let Some(child) = self.nodes.child(&self.disk, key, slot, Kind::Indirect)? else {
+        let all = range.0 <= first && first.saturating_add(leaves_of(height + 1)) <= range.1;
+        if pointer.is_lost() {
+            // Where some of it is to stay, all does: this must not take room.
+            return if all { self.nodes.set(key, slot, Pointer::default()) } else { Ok(()) };
+        }
+        if height > 0 && all && self.is_unreadable(place) {
+            self.give_up()?;
+        } else if height > 0 {
+            let Some(child) = self.indirect(place, tree, height, first, &mut 0)? else {
                 return Ok(());
             };
             let each = leaves_of(height);
@@ -121,7 +134,7 @@ impl<D: Disk> Store<D> {
                 let start = first + number * each;
                 let place = (child, layout::slot(number));
                 if start < range.1 && start + each > range.0 {
-                    self.cut_below(place, height - 1, start, range, count)?;
+                    self.cut_below(place, tree, height - 1, start, range, count)?;
                 }
                 is_empty &= self.nodes.pointer(child, layout::slot(number))?.is_null();
             }

@@ -86,7 +86,7 @@ impl<D: Disk> Checker<'_, D> {
                 "{lost} blocks are marked as in use, and nothing leads to them (the first one is block {first_lost} of the disk)"
             );
             match is_known {
-                true => self.add(what),
+                true => self.left_over(what),
                 false => {
                     self.report.notes.push(format!("{what}: they are those of what is damaged"))
                 }

@@ -30,6 +30,20 @@ impl Nodes {
         Ok(left)
     }
 
+    /// Begins a block anew that cannot be read, and is not in memory: it is zeros, in the place that it has.
+    ///
+    /// # Errors
+    /// As for [`Nodes::bytes`].
+    pub fn renew(&mut self, parent: Key, slot: usize, kind: Kind) -> Result<Key> {
+        let key = self.pointer(parent, slot)?.block();
+        self.clock += 1;
+        let epoch = if self.is_modified(parent, slot)? { self.epoch } else { 0 };
+        let (parent, bytes, used) = ((parent, slot), Box::new(ZEROS), self.clock);
+        self.insert(key, Node { kind, bytes, parent, epoch, dirty: false, children: 0, used });
+        self.change(key)?;
+        Ok(key)
+    }
+
     /// Drops a block, which nothing is to point to from now on. Nothing below it may be in memory.
     ///
     /// # Errors

@@ -132,7 +132,7 @@ impl Fixer<'_, '_> {
 
     fn child(&mut self, parent: &mut Block, slot: usize, kind: Kind, depth: u32, leaves: Kind) {
         let pointer = Pointer::read(parent, slot);
-        if pointer.is_null() {
+        if pointer.is_null() || pointer.is_lost() {
             return;
         }
         let [left, right] = self.geometry.twins(pointer.block());

@@ -17,6 +17,9 @@ pub fn pointer(pointer: Pointer) -> Value {
     if pointer.is_null() {
         return Value::Null;
     }
+    if pointer.is_lost() {
+        return json!({ "lost": true, "led_to_by": pointer.block() });
+    }
     json!({
         "block": pointer.block(),
         "twinned": pointer.is_twinned(),
