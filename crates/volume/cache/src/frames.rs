@@ -62,18 +62,26 @@ impl<M: Memory> Shared<M> {
         None
     }
 
-    /// Gives a frame back. Whoever still reads it notices.
-    pub(crate) fn give_back(&self, frame: u32) {
+    /// Gives a frame back, if its state is one for which that is right. Whoever still reads it notices. If somebody else gives it back
+    /// meanwhile, it is not done again: it may have a new owner by then.
+    fn give_back_where(&self, frame: u32, is_right: impl Fn(u64) -> bool) {
         let at = self.layout.entry(frame);
-        let version = version_of(self.memory.load(at)).wrapping_add(1);
-        self.memory.store(at, u64::from(version) << VERSION);
+        let state = self.memory.load(at);
+        if frame < self.layout.capacity.frames && state & TAKEN != 0 && is_right(state) {
+            let free = u64::from(version_of(state).wrapping_add(1)) << VERSION;
+            // Who fails at it has nothing to give back any more.
+            let _ = self.memory.compare_exchange(at, state, free);
+        }
     }
 
-    /// The same, if it still holds that.
+    /// Gives a frame back that belongs to that generation.
+    pub(crate) fn give_back(&self, frame: u32, generation: u32) {
+        self.give_back_where(frame, |state| generation_of(state) == generation & 0xff_ffff);
+    }
+
+    /// Gives a frame back that still holds that.
     pub(crate) fn give_back_if(&self, version: Version) {
-        if self.version(version.frame) == Some(version) {
-            self.give_back(version.frame);
-        }
+        self.give_back_where(version.frame, |state| version_of(state) == version.version);
     }
 
     /// Fills a frame that the caller has taken with a page of an object.
@@ -110,12 +118,9 @@ impl<M: Memory> Shared<M> {
 
     /// Gives back all frames of generations other than `alive` that are not in use; of each, `used` says that.
     pub(crate) fn sweep(&self, alive: u32, used: &[bool]) {
-        for frame in 0..self.layout.capacity.frames {
-            let state = self.memory.load(self.layout.entry(frame));
-            let is_dead = state & TAKEN != 0 && generation_of(state) != alive & 0xff_ffff;
-            if is_dead && used.get(frame as usize) == Some(&false) {
-                self.give_back(frame);
-            }
+        let unused = |frame: &u32| used.get(*frame as usize) == Some(&false);
+        for frame in (0..self.layout.capacity.frames).filter(unused) {
+            self.give_back_where(frame, |state| generation_of(state) != alive & 0xff_ffff);
         }
     }
 
@@ -123,5 +128,101 @@ impl<M: Memory> Shared<M> {
     pub fn free_frames(&self) -> u32 {
         let is_free = |frame: &u32| self.memory.load(self.layout.entry(*frame)) & TAKEN == 0;
         (0..self.layout.capacity.frames).filter(is_free).count() as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{Capacity, Layout};
+    use std::cell::{Cell, RefCell};
+    use std::rc::Rc;
+
+    /// What another process does.
+    type Other = Box<dyn FnOnce()>;
+
+    /// Words, and what happens before one of the accesses.
+    #[derive(Clone, Default)]
+    struct Stepped {
+        words: Rc<RefCell<Vec<u64>>>,
+        left: Rc<Cell<Option<u32>>>,
+        other: Rc<RefCell<Option<Other>>>,
+    }
+
+    impl Stepped {
+        fn step(&self) {
+            let left = self.left.get();
+            self.left.set(left.and_then(|left| left.checked_sub(1)));
+            if left == Some(0)
+                && let Some(other) = self.other.take()
+            {
+                other();
+            }
+        }
+    }
+
+    impl Memory for Stepped {
+        fn load(&self, at: usize) -> u64 {
+            self.step();
+            self.words.borrow()[at]
+        }
+
+        fn store(&self, at: usize, value: u64) {
+            self.step();
+            self.words.borrow_mut()[at] = value;
+        }
+
+        fn compare_exchange(&self, at: usize, old: u64, new: u64) -> Result<u64, u64> {
+            self.step();
+            let word = &mut self.words.borrow_mut()[at];
+            if *word != old {
+                return Err(*word);
+            }
+            *word = new;
+            Ok(old)
+        }
+
+        fn add(&self, at: usize, by: u64) -> u64 {
+            self.step();
+            let word = &mut self.words.borrow_mut()[at];
+            let old = *word;
+            *word += by;
+            old
+        }
+    }
+
+    const DEAD: u32 = 1;
+    const NEXT: u32 = 2;
+
+    /// The next life of a module sweeps and takes a frame at any moment at which somebody else gives it back: it keeps it.
+    fn keeps(give_back: impl Fn(&Shared<Stepped>, Version)) {
+        for step in 0..6 {
+            let layout = Layout::new(Capacity { frames: 1, slots: 4 });
+            let memory = Stepped::default();
+            memory.words.borrow_mut().resize(layout.words, 0);
+            let shared = Shared::new(memory.clone(), layout);
+            let frame = shared.take(DEAD, &mut 0).unwrap();
+            let version = shared.version(frame).unwrap();
+            let next = shared.clone();
+            *memory.other.borrow_mut() = Some(Box::new(move || {
+                next.sweep(NEXT, &[false]);
+                next.take(NEXT, &mut 0).unwrap();
+            }));
+            memory.left.set(Some(step));
+            give_back(&shared, version);
+            if let Some(other) = memory.other.take() {
+                other();
+            }
+            let state = shared.memory.load(shared.layout.entry(frame));
+            assert!(state & TAKEN != 0 && generation_of(state) == NEXT, "after {step} accesses");
+        }
+    }
+
+    #[test]
+    fn a_frame_is_given_back_once() {
+        keeps(|shared, version| shared.give_back_if(version));
+        keeps(|shared, version| shared.give_back(version.frame, DEAD));
+        // Another life sweeps at the same time.
+        keeps(|shared, _| shared.sweep(NEXT, &[false]));
     }
 }

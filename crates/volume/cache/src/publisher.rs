@@ -256,7 +256,7 @@ impl<M: Memory> Publisher<M> {
     /// Drops a transaction.
     pub fn drop_draft(&self, draft: Draft) {
         for frame in draft.frames {
-            self.shared.give_back(frame);
+            self.shared.give_back(frame, self.generation);
         }
     }
 
