@@ -24,7 +24,8 @@ impl Recent {
     /// A transaction has changed an object.
     pub fn changed(&mut self, object: ObjectId, number: u64) {
         if self.last.len() >= MOST {
-            *self = Self::new(number);
+            // What else this one has changed is forgotten as well.
+            *self = Self::new(number.saturating_add(1));
         }
         self.last.insert(object, number);
     }
@@ -39,6 +40,16 @@ impl Recent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_transaction_has_changed_is_not_forgotten_for_what_it_changes_besides() {
+        let mut recent = Recent::new(7);
+        for number in 0..MOST as u64 {
+            recent.changed(ObjectId(number), 9);
+        }
+        recent.changed(ObjectId(MOST as u64), 9);
+        assert_eq!(recent.before(ObjectId(1)), 10);
+    }
 
     #[test]
     fn what_is_forgotten_counts_as_changed_late() {
