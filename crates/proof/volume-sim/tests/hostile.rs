@@ -122,3 +122,36 @@ fn pages_without_number_are_not_punched_at_once() {
     // Whoever comes next can read the log.
     Publisher::attach::<Infallible>(shared, 2).unwrap();
 }
+
+/// Slots that all lead to one record would have a cache take many times what its memory has.
+#[test]
+fn a_frame_that_many_transactions_claim_is_found() {
+    use belay_cache::{Capacity, Layout, Publisher, Shared};
+    use belay_memory::Memory;
+    use belay_object::{Class, ObjectId, PAGE, Room};
+    use belay_volume_sim::memory::SimMemory;
+    use std::convert::Infallible;
+    let layout = Layout::new(Capacity { frames: 40, slots: 20 });
+    let memory = SimMemory::new(layout.words);
+    let shared = Shared::new(memory.clone(), layout);
+    shared.initialize(
+        0,
+        0,
+        &Room {
+            credit: belay_object::Credit { blocks: 1 << 20, pairs: 1 << 19 },
+            ..Room::default()
+        },
+    );
+    let mut publisher = Publisher::attach::<Infallible>(shared.clone(), 1).unwrap();
+    let mut draft = publisher.draft();
+    publisher.create(&mut draft, ObjectId(16), Class::Data, b"");
+    publisher.write::<Infallible>(&mut draft, ObjectId(16), 0, &[[1; PAGE]; 12]).unwrap();
+    publisher.commit::<Infallible>(draft, 0, b"").unwrap();
+    Publisher::attach::<Infallible>(shared.clone(), 2).unwrap();
+    let slot = memory.load(layout.slots);
+    for number in 1..20 {
+        memory.store(layout.slots + number, slot);
+        let attached = Publisher::attach::<Infallible>(shared.clone(), 3);
+        assert_eq!(attached.is_err(), number >= 3, "{number}: {attached:?}");
+    }
+}

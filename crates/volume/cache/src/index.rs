@@ -80,6 +80,8 @@ pub struct Index {
     owed: Credit,
     /// Pages that all of them make zeros of.
     punched: u64,
+    /// How many frames all of them take.
+    taken: usize,
     /// By transaction: which frames it takes.
     frames: BTreeMap<u64, Used>,
 }
@@ -191,13 +193,31 @@ impl Index {
             for operation in record.transaction.operations() {
                 self.apply(self.next, &operation?, &mut pages)?;
             }
+            self.is_possible(shared, own.len() + pages.len())?;
             each(self.next, &record);
             self.owed = self.owed.and(record.cost);
             self.punched += punched;
+            self.taken += own.len() + pages.len();
             self.frames.insert(self.next, Used { own, pages, cost: record.cost, punched });
             self.next += 1;
         }
         Ok(())
+    }
+
+    /// Whether a transaction can have so many frames besides what is in here: none is in two that are not durable.
+    fn is_possible<M: Memory>(&self, shared: &Shared<M>, more: usize) -> Result<(), Undecodable> {
+        let all = shared.layout.capacity.frames as usize;
+        if self.taken + more <= all {
+            return Ok(());
+        }
+        // What is durable by now may have been given back, and taken again.
+        let frames_of = |used: &Used| used.own.len() + used.pages.len();
+        let taken: usize =
+            self.frames.range(shared.durable()..).map(|(_, used)| frames_of(used)).sum();
+        match taken + more <= all {
+            true => Ok(()),
+            false => Err(Undecodable::new("transactions have more frames than there are")),
+        }
     }
 
     /// Forgets what is durable; calls `each` with all objects, and what has happened to them, before.
@@ -209,6 +229,7 @@ impl Index {
         self.frames = self.frames.split_off(&durable);
         self.owed = self.frames.values().fold(Credit::default(), |all, one| all.and(one.cost));
         self.punched = self.frames.values().map(|one| one.punched).sum();
+        self.taken = self.frames.values().map(|one| one.own.len() + one.pages.len()).sum();
         self.objects.retain(|object, changed| {
             each(*object, changed);
             changed.forget(durable);
