@@ -489,11 +489,10 @@ impl Stack {
             }
             _ => {}
         }
-        // What it will have. One that is sealed already is ended before it, and has what it had then.
+        // What it will have.
         let epoch = lives.lower.epoch();
         let shared = Shared::new(self.memory.another(), self.layout);
-        let is_sealed = epoch <= shared.last_sealed();
-        self.checkpoints.insert(epoch + u64::from(is_sealed), self.now.clone());
+        self.checkpoints.insert(epoch, self.now.clone());
         let by = lives.cache.1.clone();
         let mut asked = Asked::new(&mut lives.lower, by, Some((shared, bounds::SLACK)));
         let taken = lives.cache.0.checkpoint(&mut asked);

@@ -155,3 +155,43 @@ fn a_frame_that_many_transactions_claim_is_found() {
         assert_eq!(attached.is_err(), number >= 3, "{number}: {attached:?}");
     }
 }
+
+/// The intent log is done again without a gap, or not at all.
+#[test]
+fn transactions_that_are_missing_in_the_intent_log_are_found() {
+    use belay_cache::intent::{replay, waiting};
+    use belay_cache::{Capacity, Cleaner, Layout, Publisher, Shared};
+    use belay_object::{Class, ObjectId, Operation, PAGE};
+    use belay_volume_sim::hostile::objects::Objects;
+    use belay_volume_sim::memory::SimMemory;
+    use std::convert::Infallible;
+    let layout = Layout::new(Capacity { frames: 80, slots: 20 });
+    let shared = Shared::new(SimMemory::new(layout.words), layout);
+    let mut below = Objects::default();
+    shared.initialize(0, 0, &belay_object::Lower::room(&mut below).unwrap());
+    let cleaner = Cleaner::new(shared.clone());
+    let mut publisher = Publisher::attach::<Infallible>(shared, 1).unwrap();
+    for number in 16..20 {
+        let object = ObjectId(number);
+        let mut draft = publisher.draft();
+        publisher.create(&mut draft, object, Class::Data, b"");
+        publisher.write::<Infallible>(&mut draft, object, 0, &[[1; PAGE]]).unwrap();
+        publisher.add(&mut draft, &Operation::SetSize { object, size: PAGE as u64 });
+        publisher.commit::<Infallible>(draft, 0, b"").unwrap();
+        cleaner.sync(&mut below, &[object]).unwrap();
+    }
+    let with = |which: &[usize]| {
+        let mut below = below.clone();
+        below.intents = which.iter().map(|at| below.intents[*at].clone()).collect();
+        let (waits, replayed) = (waiting(&mut below), replay(&mut below));
+        assert_eq!(waits.is_ok(), replayed.is_ok());
+        replayed.ok().map(|next| (next, below.all.len()))
+    };
+    assert_eq!(with(&[]), Some((0, 0)));
+    assert_eq!(with(&[0, 1, 2, 3]), Some((4, 4)));
+    assert_eq!(with(&[0, 1]), Some((2, 2)));
+    assert_eq!(with(&[0, 1, 1, 2]), Some((3, 3)), "appended again, as nobody had noted it");
+    for gap in [&[1, 2, 3][..], &[0, 2, 3], &[0, 1, 3], &[3]] {
+        assert_eq!(with(gap), None, "{gap:?}");
+    }
+}

@@ -1,8 +1,9 @@
 //! A file store in the simulation: power failures and deaths at every write, and disks that lie.
 
 use belay_disk::{BLOCK, ZEROS};
+use belay_store::roles::Role;
 use belay_store::{DataMode, Error, Parameters, Store};
-use belay_volume_sim::disk::{FAULTS, SimDisk, Trouble};
+use belay_volume_sim::disk::{FAULTS, Fault, SimDisk, Trouble};
 use belay_volume_sim::layout::Layout;
 use belay_volume_sim::store::{Act, Simulation, random_act};
 use belay_volume_sim::{Random, seeds, survival};
@@ -267,6 +268,80 @@ fn an_intent_log_that_cannot_be_read_is_not_written_over() {
     disk.troubles().end();
     assert!(matches!(appended, Ok(false)), "{appended:?}");
     assert_eq!(Store::open_last(&disk).unwrap().intents().unwrap(), [b"one".to_vec()]);
+}
+
+/// The blocks of the intent log that were written.
+fn log_of(disk: &SimDisk) -> Vec<u64> {
+    let mut store = Store::open_last(disk).unwrap();
+    let is_log = |block: &u64| matches!(store.role_of(*block).unwrap().role, Role::Intents { .. });
+    disk.written().into_iter().filter(is_log).collect()
+}
+
+/// Whatever is wrong with the log of a store that was closed after a checkpoint, it has nothing that was promised.
+#[test]
+fn a_damaged_log_that_nobody_needs_is_none() {
+    for (fault, ends) in [Fault::FlippedBit, Fault::Unreadable]
+        .into_iter()
+        .flat_map(|fault| [0, 1].map(|ends| (fault, ends)))
+    {
+        let disk = SimDisk::new(SMALL);
+        let mut store = small_store(&disk);
+        for _ in 0..5 + ends {
+            for intent in [b"one", b"two"] {
+                assert!(store.append_intent(&intent.repeat(2000)).unwrap());
+            }
+            store.checkpoint().unwrap();
+        }
+        drop(store);
+        for block in log_of(&disk) {
+            let mut random = Random::seed_from_u64(block);
+            if disk.fault_at(block, fault, &mut random).is_none() {
+                continue;
+            }
+            let mut store = Store::open_last(&disk).unwrap();
+            assert_eq!(store.intents().unwrap(), Vec::<Vec<u8>>::new(), "block {block}");
+            assert!(store.append_intent(b"three").unwrap(), "block {block}");
+            // Behind something that was promised, nobody knows what a block has that cannot be read.
+            if fault != Fault::Unreadable {
+                let found = Store::open_last(&disk).unwrap().intents().unwrap();
+                assert_eq!(found, [b"three".to_vec()]);
+            }
+            store.checkpoint().unwrap();
+            store.checkpoint().unwrap();
+            disk.heal();
+        }
+    }
+}
+
+/// Where something was promised, a log that cannot be read is not taken for an empty one.
+#[test]
+fn a_damaged_log_with_something_in_it_is_found() {
+    let disk = SimDisk::new(SMALL);
+    let mut store = small_store(&disk);
+    store.checkpoint().unwrap();
+    assert!(store.append_intent(b"one").unwrap());
+    drop(store);
+    let found = |disk: &SimDisk| Store::open_last(disk).unwrap().intents();
+    let zeros = disk.holding(&ZEROS);
+    let written: Vec<u64> =
+        log_of(&disk).into_iter().filter(|block| !zeros.contains(block)).collect();
+    let [first, mark] = written[..] else { panic!("{written:?}") };
+    let mut random = Random::seed_from_u64(1);
+    disk.fault_at(mark, Fault::Unreadable, &mut random);
+    assert_eq!(found(&disk).unwrap(), [b"one".to_vec()]);
+    disk.heal();
+    for fault in [None, Some(Fault::FlippedBit), Some(Fault::Unreadable)] {
+        disk.fault_at(first, Fault::Unreadable, &mut random);
+        if let Some(fault) = fault {
+            disk.fault_at(mark, fault, &mut random);
+        }
+        let intents = found(&disk);
+        assert!(
+            matches!(intents, Err(Error::Intents { block, .. }) if block == first),
+            "{intents:?}"
+        );
+        disk.heal();
+    }
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! How what was published reaches the stores, in checkpoints, and leaves the memory.
 //!
-//! 1. The epoch is sealed: its checkpoint has all transactions up to a number.
+//! 1. The epoch is sealed: its checkpoint has all transactions up to a number, which is noted.
 //! 2. What they come to is brought to the layer below, which takes the checkpoint.
 //! 3. That they are durable is noted, and how much room is left ([`crate::credit`]); their frames and slots are given back.
 //!
-//! Whoever dies on the way, the next one begins with what is noted. If the layer below has the checkpoint already, which is the death at
-//! the very end of a sync (Loris VI-B), nothing of the second step is done again; else all of it is.
+//! Whoever dies on the way, the next one looks whether the layer below has the checkpoint already, which is the death at the very end of
+//! a sync (Loris VI-B). If so the third step is done; else all of it is done again, with what was published meanwhile.
 
 use crate::error::Error;
 use crate::index::{Changed, Index};
@@ -27,37 +27,12 @@ impl<M: Memory> Cleaner<M> {
     }
 
     /// Takes a checkpoint of all that is published now; gives up to which transaction everything is durable. One that was begun and
-    /// failed, or whose cache died, is ended before that: what was published since it was sealed is not in it.
+    /// failed, or whose cache died, is begun anew: so whatever was appended to the intent log is in the next checkpoint.
     ///
     /// # Errors
     /// [`Error::Damaged`]; those of the layer below, which must be opened again then.
     pub fn checkpoint<B: Lower>(&self, below: &mut B) -> Result<u64, Error<B::Error>> {
-        let (end, had_begun) = self.end_or_take(below)?;
-        match had_begun {
-            true => Ok(self.end_or_take(below)?.0),
-            false => Ok(end),
-        }
-    }
-
-    /// Ends the checkpoint that was begun, or takes one if none was; gives what it reaches up to, and whether it was begun before.
-    fn end_or_take<B: Lower>(&self, below: &mut B) -> Result<(u64, bool), Error<B::Error>> {
-        self.trim()?;
-        let last = below.epoch().map_err(Error::Lower)?.saturating_sub(1);
-        let durable = self.shared.durable_epoch();
-        match (self.shared.sealed(), last.checked_sub(durable)) {
-            (_, Some(0)) => {}
-            // It was taken, and that was not noted.
-            (Some(sealed), Some(1)) => {
-                // Nothing was done to the layer below since.
-                let room = below.room().map_err(Error::Lower)?;
-                self.shared.set_durable(sealed, &room);
-                self.trim()?;
-            }
-            _ => {
-                return Err(Error::Damaged("the stores are at a checkpoint that it does not know"));
-            }
-        }
-        let had_begun = self.shared.sealed().is_some();
+        self.note_taken(below)?;
         let index = self.seal()?;
         let end = index.next();
         for (object, changed) in index.objects() {
@@ -71,20 +46,32 @@ impl<M: Memory> Cleaner<M> {
         let room = below.room().map_err(Error::Lower)?;
         self.shared.set_durable(end, &room);
         self.trim()?;
-        Ok((end, had_begun))
+        Ok(end)
     }
 
-    /// Seals the epoch, unless one is; gives what its transactions come to.
+    /// Notes the checkpoint that was begun, if the layer below has it, and whoever had it taken died before this.
+    pub(crate) fn note_taken<B: Lower>(&self, below: &mut B) -> Result<(), Error<B::Error>> {
+        self.trim()?;
+        let last = below.epoch().map_err(Error::Lower)?.saturating_sub(1);
+        let durable = self.shared.durable_epoch();
+        match (self.shared.sealed(), last.checked_sub(durable)) {
+            (_, Some(0)) => Ok(()),
+            (Some(sealed), Some(1)) => {
+                // Nothing was done to the layer below since.
+                let room = below.room().map_err(Error::Lower)?;
+                self.shared.set_durable(sealed, &room);
+                self.trim()
+            }
+            _ => Err(Error::Damaged("the stores are at a checkpoint that it does not know")),
+        }
+    }
+
+    /// Seals the epoch; gives what its transactions come to. The layer below has no checkpoint of it yet.
     fn seal<L>(&self) -> Result<Index, Error<L>> {
         let mut index = Index::of(&self.shared);
-        let end = self.shared.sealed();
-        let read = index.catch_up(&self.shared, end.unwrap_or(u64::MAX));
+        let read = index.catch_up(&self.shared, u64::MAX);
         read.map_err(|why| Error::Damaged(why.why()))?;
-        match end {
-            None => self.shared.seal(index.next()),
-            Some(end) if end == index.next() => {}
-            Some(_) => return Err(Error::Damaged("the log does not reach to where it was sealed")),
-        }
+        self.shared.seal(index.next());
         Ok(index)
     }
 

@@ -25,6 +25,10 @@ impl<M: Memory> Cleaner<M> {
         below: &mut B,
         objects: &[ObjectId],
     ) -> Result<bool, Error<B::Error>> {
+        if self.shared.sealed().is_some() {
+            // What a checkpoint has, the log of those after it need not.
+            self.note_taken(below)?;
+        }
         let mut index = Index::of(&self.shared);
         let caught = index.catch_up(&self.shared, u64::MAX);
         caught.map_err(|why| Error::Damaged(why.why()))?;
@@ -152,26 +156,20 @@ fn class_of<B: Lower>(
 /// # Errors
 /// [`Error::Damaged`]; those of the layer below.
 pub fn waiting<B: Lower>(below: &mut B) -> Result<u64, Error<B::Error>> {
-    let upto = below.upto().map_err(Error::Lower)?;
-    let (mut next, mut bytes) = (upto, 0);
-    for intent in below.intents().map_err(Error::Lower)? {
-        for part in parts(&intent) {
-            let part = part.map_err(|why| Error::Damaged(why.why()))?;
-            if !part.is_done(upto, next) {
-                next = next.max(part.number.saturating_add(1));
-                bytes += part.bytes.len() as u64;
-            }
-        }
-    }
+    let mut bytes = 0;
+    in_order(below, |_, part| {
+        bytes += part.len() as u64;
+        Ok(())
+    })?;
     Ok(bytes)
 }
 
-/// Does again what the intent log has and the last checkpoint has not, and takes a checkpoint of it; gives the number of the transaction
-/// that comes next. To be done when a volume is opened and the memory of its cache is gone. That can be cut off and done again.
-///
-/// # Errors
-/// [`Error::Damaged`]; those of the layer below.
-pub fn replay<B: Lower>(below: &mut B) -> Result<u64, Error<B::Error>> {
+/// Calls `each` with what the intent log has and the last checkpoint has not, in its order; gives the number of the transaction that comes
+/// next.
+fn in_order<B: Lower>(
+    below: &mut B,
+    mut each: impl FnMut(&mut B, &[u8]) -> Result<(), Error<B::Error>>,
+) -> Result<u64, Error<B::Error>> {
     let upto = below.upto().map_err(Error::Lower)?;
     let mut next = upto;
     for intent in below.intents().map_err(Error::Lower)? {
@@ -184,14 +182,33 @@ pub fn replay<B: Lower>(below: &mut B) -> Result<u64, Error<B::Error>> {
             if part.number >= MOST {
                 return Err(Error::Damaged("an intent has a number that there is not"));
             }
-            next = next.max(part.number + 1);
-            let transaction = Transaction::decode(part.bytes.to_vec());
-            let transaction = transaction.map_err(|why| Error::Damaged(why.why()))?;
-            for operation in transaction.operations().flatten() {
-                below.apply(&operation).map_err(Error::Lower)?;
+            // Data come behind the transactions that they include.
+            let is_next = if part.is_data { part.number < next } else { part.number == next };
+            if !is_next {
+                return Err(Error::Damaged("transactions are missing in the intent log"));
             }
+            next = next.max(part.number + 1);
+            each(below, part.bytes)?;
         }
     }
+    Ok(next)
+}
+
+/// Does again what the intent log has and the last checkpoint has not, and takes a checkpoint of it; gives the number of the transaction
+/// that comes next. To be done when a volume is opened and the memory of its cache is gone. That can be cut off and done again.
+///
+/// # Errors
+/// [`Error::Damaged`]; those of the layer below.
+pub fn replay<B: Lower>(below: &mut B) -> Result<u64, Error<B::Error>> {
+    let upto = below.upto().map_err(Error::Lower)?;
+    let next = in_order(below, |below, part| {
+        let transaction = Transaction::decode(part.to_vec());
+        let transaction = transaction.map_err(|why| Error::Damaged(why.why()))?;
+        transaction
+            .operations()
+            .flatten()
+            .try_for_each(|operation| below.apply(&operation).map_err(Error::Lower))
+    })?;
     if next > upto {
         below.checkpoint(next).map_err(Error::Lower)?;
     }

@@ -259,7 +259,7 @@ impl<D: Disk> Logical<D> {
     ///
     /// # Errors
     /// Those of the store.
-    pub fn cut_intents(&mut self) -> Result<Vec<Broken>> {
+    pub fn cut_intents(&mut self) -> Result<Option<Broken>> {
         self.store(0)?.cut_intents().map_err(|why| Error::Store { store: 0, why })
     }
 

@@ -187,7 +187,7 @@ impl<D: Disk> Checker<'_, D> {
     }
 
     fn intents(&mut self) -> Result<()> {
-        for Broken { block, why } in self.store.broken_intents()? {
+        if let Some(Broken { block, why }) = self.store.broken_intents()? {
             self.add(Error::Intents { block, why }.to_string());
         }
         Ok(())

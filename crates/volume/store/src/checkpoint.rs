@@ -24,7 +24,7 @@ impl<D: Disk> Store<D> {
             this.nodes.begin(epoch + 1);
             this.space.checkpointed();
             this.resync.checkpointed();
-            this.tail = None;
+            this.begin_area()?;
             Ok(epoch)
         })
     }

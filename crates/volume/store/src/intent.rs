@@ -1,8 +1,12 @@
 //! The intent log: what is to be done again when a store is opened after a power failure, because somebody was told that it is durable.
 //!
-//! There are two areas, one for what comes after an even checkpoint, and one for an odd one. What was promised while a checkpoint was
-//! being taken, and is not in it, is in the area of the one before; so both are looked at. A block of an area names the one before it, the first
-//! one the root of its checkpoint, by their checksums: so nothing of an earlier round is taken for it.
+//! There are two areas, one for what comes after an even checkpoint, and one for an odd one. A checkpoint has all that was appended before
+//! it: so only the area of the last one counts, and what comes after a checkpoint leaves the area alone of the one before it. A block of an
+//! area names the one before it, the first one the root of its checkpoint, by their checksums: so nothing of an earlier round is taken for
+//! it.
+//!
+//! The last block of an area is a mark, which is written with the first append after a checkpoint. If there is none nothing was appended,
+//! whatever is wrong with the other blocks: so damage to a log that nobody needs is none.
 //!
 //! What is appended at once is read as a whole, or not at all. It is made when what was appended before is durable. So the last one may
 //! have been cut off by a power failure, and no other; and if one begins behind a block that is not as it should be, that one was damaged
@@ -42,6 +46,8 @@ struct Head {
 const MAGIC: [u8; 8] = *b"belayINT";
 /// An append begins in this block.
 const BEGINS: u16 = 1;
+/// It is the mark of an area in which something is.
+const MARK: u16 = 2;
 const HEAD: usize = size_of::<Head>();
 const ROOM: usize = BLOCK - HEAD;
 /// What is before each append: its length, and its checksum.
@@ -90,6 +96,8 @@ pub fn decode(block: &Block) -> Option<LogBlock> {
 struct Area {
     /// What was appended.
     found: Vec<Vec<u8>>,
+    /// The blocks with that.
+    blocks: Vec<Block>,
     /// Where that ends.
     tail: Tail,
     /// Where it only seems to end, as something that was appended later may be behind that.
@@ -108,19 +116,35 @@ pub struct Broken {
 impl<D: Disk> Store<D> {
     /// Takes room for the log of a new store.
     pub(crate) fn make_intent_log(&mut self) -> Result<()> {
-        let count = (2 * AREA).min(self.geometry.capacity() / SHARE).max(2);
+        let count = (2 * AREA).min(self.geometry.capacity() / SHARE).max(4);
         let (first, count) = self.take(count)?;
         let both = count / 2 * 2;
         let root = self.root_mut()?;
         (root.intent_first, root.intent_blocks) = (first.into(), both.into());
+        for mark in [first + both / 2 - 1, first + both - 1] {
+            blocks::write(&self.disk, mark, &ZEROS)?;
+        }
         (first + both..first + count).try_for_each(|block| self.free(block))
     }
 
-    /// The area of what comes after a checkpoint: its first block, and how many it has.
+    /// The area of what comes after a checkpoint: its first block, and how many there are before its mark.
     fn area(&self, checkpoint: u64) -> Result<(u64, u64)> {
         let root = self.root()?;
         let half = root.intent_blocks.get() / 2;
-        Ok((root.intent_first.get() + checkpoint % 2 * half, half))
+        Ok((root.intent_first.get() + checkpoint % 2 * half, half.saturating_sub(1)))
+    }
+
+    /// Whether nothing was appended after the checkpoint whose root has that checksum: its area has the mark of another one, or none.
+    fn is_empty(&self, mark: u64, root: Checksum) -> bool {
+        let is_other = |mark: LogBlock| mark.is_whole && mark.before != root;
+        blocks::read(&self.disk, mark)
+            .is_ok_and(|block| block == ZEROS || decode(&block).is_some_and(is_other))
+    }
+
+    /// Nothing was appended yet after the last checkpoint, which was just taken.
+    pub(crate) fn begin_area(&mut self) -> Result<()> {
+        self.tail = Some(Tail { used: 0, before: self.last_root()? });
+        Ok(())
     }
 
     /// Appends something, and makes it durable. False if there is no room.
@@ -129,7 +153,8 @@ impl<D: Disk> Store<D> {
     /// Those of the disk.
     pub fn append_intent(&mut self, bytes: &[u8]) -> Result<bool> {
         let last = self.epoch() - 1;
-        let (first, half) = self.area(last)?;
+        let (first, room) = self.area(last)?;
+        let is_marked = self.tail.is_some_and(|tail| tail.used > 0);
         let mut tail = match self.tail {
             Some(tail) => tail,
             None => match self.renew_area(last)? {
@@ -141,26 +166,17 @@ impl<D: Disk> Store<D> {
         let mut all = (bytes.len() as u64).to_le_bytes().to_vec();
         all.extend_from_slice(&Checksum::of(2, bytes).0.to_le_bytes());
         all.extend_from_slice(bytes);
-        if tail.used + all.len().div_ceil(ROOM) as u64 > half {
+        if tail.used + all.len().div_ceil(ROOM) as u64 > room {
             return Ok(false);
         }
-        let root = half_of(self.last_root()?);
+        let root = self.last_root()?;
+        if !is_marked {
+            let (mark, _) = encode(root, root, MARK, b"");
+            blocks::write(&self.disk, first + room, &mark)?;
+        }
         for (number, part) in all.chunks(ROOM).enumerate() {
-            let mut block = ZEROS;
-            let head = Head {
-                magic: MAGIC,
-                before: tail.before.0.into(),
-                length: (part.len() as u16).into(),
-                flags: if number == 0 { BEGINS } else { 0 }.into(),
-                root: root.into(),
-                checksum: U64::ZERO,
-            };
-            if let Some(room) = block.get_mut(HEAD..HEAD + part.len()) {
-                room.copy_from_slice(part);
-            }
-            layout::write(&mut block, 0, &head);
-            let checksum = sum(&block);
-            layout::write(&mut block, CHECKSUM, &U64::from(checksum.0));
+            let flags = if number == 0 { BEGINS } else { 0 };
+            let (block, checksum) = encode(tail.before, root, flags, part);
             blocks::write(&self.disk, first + tail.used, &block)?;
             tail = Tail { used: tail.used + 1, before: checksum };
         }
@@ -173,13 +189,12 @@ impl<D: Disk> Store<D> {
     /// told that a flush had failed, after which the system reads as written what is not on the disk, and a later flush does not tell.
     fn renew_area(&self, checkpoint: u64) -> Result<Option<Tail>> {
         let (first, _) = self.area(checkpoint)?;
-        let Area { tail, broken, .. } = self.read_area(checkpoint, self.last_root()?)?;
+        let Area { tail, broken, blocks, .. } = self.read_area(checkpoint, self.last_root()?)?;
         if broken.is_some() {
             return Ok(None);
         }
-        for block in first..first + tail.used {
-            let content = blocks::read(&self.disk, block)?;
-            blocks::write(&self.disk, block, &content)?;
+        for (block, content) in (first..).zip(&blocks) {
+            blocks::write(&self.disk, block, content)?;
         }
         // Each append is made when the one before it is durable: by that a broken one is known.
         blocks::flush(&self.disk)?;
@@ -191,60 +206,47 @@ impl<D: Disk> Store<D> {
         Ok(Checksum(self.root()?.checksum.get()))
     }
 
-    /// The two areas: what was appended after the checkpoint before the last one, and then what was after the last one.
-    fn areas(&self) -> Result<Vec<Area>> {
-        let root = self.root()?;
-        let (last, before) = (root.epoch.get(), root.previous.get());
-        let mut areas = Vec::new();
-        if before > 0 {
-            areas.push(self.read_area(before, Checksum(root.previous_checksum.get()))?);
-        }
-        areas.push(self.read_area(last, self.last_root()?)?);
-        Ok(areas)
+    /// The area that counts.
+    fn last_area(&self) -> Result<Area> {
+        self.read_area(self.root()?.epoch.get(), self.last_root()?)
     }
 
-    /// What was appended after the checkpoint before the last one, and then what was after the last one. Only of a store to which nothing
-    /// was done yet.
+    /// What was appended after the last checkpoint. Only of a store to which nothing was done yet.
     ///
     /// # Errors
     /// [`Error::Intents`] if that is not, or may not be, all that was appended.
     pub fn intents(&self) -> Result<Vec<Vec<u8>>> {
-        let mut found = Vec::new();
-        for area in self.areas()? {
-            if let Some(Broken { block, why }) = area.broken {
-                return Err(Error::Intents { block, why });
-            }
-            found.extend(area.found);
+        let area = self.last_area()?;
+        match area.broken {
+            Some(Broken { block, why }) => Err(Error::Intents { block, why }),
+            None => Ok(area.found),
         }
-        Ok(found)
     }
 
-    /// The blocks of the log, one of an area, that hide what was appended behind them.
+    /// The block of the log that hides what was appended behind it, if there is one.
     ///
     /// # Errors
     /// None that a store without mistakes gives.
-    pub fn broken_intents(&self) -> Result<Vec<Broken>> {
-        Ok(self.areas()?.into_iter().filter_map(|area| area.broken).collect())
+    pub fn broken_intents(&self) -> Result<Option<Broken>> {
+        Ok(self.last_area()?.broken)
     }
 
-    /// Ends the log where it is broken: what was appended behind that is given up. Gives those places. Only of a store to which nothing was
+    /// Ends the log where it is broken: what was appended behind that is given up. Gives that place. Only of a store to which nothing was
     /// done yet.
     ///
     /// # Errors
     /// Those of the disk.
-    pub fn cut_intents(&self) -> Result<Vec<Broken>> {
+    pub fn cut_intents(&self) -> Result<Option<Broken>> {
         let broken = self.broken_intents()?;
-        let root = self.root()?;
-        let (begin, half) = (root.intent_first.get(), root.intent_blocks.get() / 2);
-        for one in &broken {
-            let end = begin + if one.block < begin + half { half } else { 2 * half };
-            for block in one.block..end {
+        let (first, room) = self.area(self.root()?.epoch.get())?;
+        if let Some(broken) = &broken {
+            for block in broken.block..first + room {
                 // A disk gives a sector that it cannot read another place when it is written.
                 blocks::write(&self.disk, block, &ZEROS)?;
             }
+            blocks::flush(&self.disk)?;
         }
-        blocks::flush(&self.disk)?;
-        match self.broken_intents()?.into_iter().next() {
+        match self.broken_intents()? {
             None => Ok(broken),
             Some(Broken { block, why }) => Err(Error::Intents { block, why }),
         }
@@ -281,17 +283,18 @@ impl<D: Disk> Store<D> {
 
     /// What is in the area of a checkpoint whose root has that checksum, and where it ends.
     fn read_area(&self, checkpoint: u64, root: Checksum) -> Result<Area> {
-        let (first, half) = self.area(checkpoint)?;
+        let (first, room) = self.area(checkpoint)?;
         let mut tail = Tail { used: 0, before: root };
         // An append that was cut off is no part of it: the next one comes in its place.
         let mut end = tail;
         let mut bytes = Vec::new();
-        let mut found = Vec::new();
+        let (mut found, mut all) = (Vec::new(), Vec::new());
         let mut broken = None;
-        while tail.used < half {
+        while tail.used < room {
             let at = first + tail.used;
             let block = match blocks::read(&self.disk, at) {
                 Ok(block) => block,
+                Err(_) if tail.used == 0 && self.is_empty(first + room, root) => break,
                 Err(why) => {
                     broken = Some(Broken { block: at, why: why.to_string() });
                     break;
@@ -305,7 +308,7 @@ impl<D: Disk> Store<D> {
                 && head.checksum.get() == checksum.0
                 && (1..=ROOM).contains(&length);
             if !is_next {
-                if self.is_behind(at, first + half, root) {
+                if self.is_behind(at, first + room, root) {
                     let why =
                         "it is not what was written, and what was appended later is behind it"
                             .into();
@@ -314,6 +317,7 @@ impl<D: Disk> Store<D> {
                 break;
             }
             bytes.extend_from_slice(block.get(HEAD..HEAD + length).unwrap_or_default());
+            all.push(block);
             tail = Tail { used: tail.used + 1, before: checksum };
             if let Some(whole) = whole(&bytes) {
                 found.push(whole);
@@ -321,8 +325,29 @@ impl<D: Disk> Store<D> {
                 end = tail;
             }
         }
-        Ok(Area { found, tail: end, broken })
+        all.truncate(end.used as usize);
+        Ok(Area { found, blocks: all, tail: end, broken })
     }
+}
+
+/// A block of the log, and its checksum.
+fn encode(before: Checksum, root: Checksum, flags: u16, bytes: &[u8]) -> (Block, Checksum) {
+    let mut block = ZEROS;
+    let head = Head {
+        magic: MAGIC,
+        before: before.0.into(),
+        length: (bytes.len() as u16).into(),
+        flags: flags.into(),
+        root: half_of(root).into(),
+        checksum: U64::ZERO,
+    };
+    if let Some(room) = block.get_mut(HEAD..HEAD + bytes.len()) {
+        room.copy_from_slice(bytes);
+    }
+    layout::write(&mut block, 0, &head);
+    let checksum = sum(&block);
+    layout::write(&mut block, CHECKSUM, &U64::from(checksum.0));
+    (block, checksum)
 }
 
 /// What a block has of the checksum of the root of its area.

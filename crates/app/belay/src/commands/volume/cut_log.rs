@@ -13,10 +13,10 @@ pub fn run(options: &CutLog) -> Result<i32> {
     let cut = logical.cut_intents();
     let cut =
         cut.with_context(|| format!("the intent log of volume {} cannot be cut", named.name))?;
-    if cut.is_empty() {
+    if cut.is_none() {
         writeln!(Out, "the intent log of {} is whole: nothing was cut off", named.name)?;
     }
-    for one in cut {
+    if let Some(one) = cut {
         let path = named.store_path(0);
         writeln!(
             Out,
