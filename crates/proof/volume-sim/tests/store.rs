@@ -256,6 +256,43 @@ fn an_intent_behind_one_that_a_failed_flush_has_lost_is_there() {
     assert!(found.ends_with(&[b"three".to_vec()]) && found.starts_with(&[b"one".to_vec()]));
 }
 
+/// A flush of the resynchronization log fails, and the system takes for written what is not on the disk: what is overwritten later is still
+/// known by what the log has of it.
+#[test]
+fn what_is_overwritten_behind_a_failed_flush_is_known() {
+    for step in 0.. {
+        let disk = SimDisk::new(SMALL);
+        let store = [2; 16];
+        let identity = belay_store::Identity { volume: [1; 16], store, members: vec![store] };
+        let parameters = Parameters { data: DataMode::InPlace, ..Parameters::default().small() };
+        let mut store = Store::format(&disk, &identity, parameters).unwrap();
+        let file = store.create(1, belay_store::Class::Data, b"").unwrap();
+        store.write(file, 0, &[1; 2 * BLOCK]).unwrap();
+        store.checkpoint().unwrap();
+        store.write(file, 0, &[2; BLOCK]).unwrap();
+        disk.troubles().begin(Trouble::LostWrites, 0);
+        assert!(store.checkpoint().is_err());
+        disk.troubles().end();
+        let mut store = Store::open_last(&disk).unwrap();
+        store.write(file, 1, &[2; BLOCK]).unwrap();
+        disk.power().end_at(Some(disk.power().steps() + step));
+        let taken = store.checkpoint().is_ok();
+        disk.power_failure_with(100, &mut Random::seed_from_u64(step));
+        disk.power().end_at(None);
+        let mut store = Store::open_last(&disk).unwrap();
+        for number in 0..2 {
+            let mut found = ZEROS;
+            let read = store.read(file, number, &mut found);
+            assert!(read.is_ok(), "block {number} after {step} steps: {read:?}");
+            assert!(found == [1; BLOCK] || found == [2; BLOCK]);
+        }
+        if taken {
+            assert!(step > 5);
+            break;
+        }
+    }
+}
+
 /// A block of the log that cannot be read for a while is not its end: what comes behind it was promised.
 #[test]
 fn an_intent_log_that_cannot_be_read_is_not_written_over() {

@@ -158,14 +158,15 @@ impl<D: Disk> Store<D> {
     /// Takes in what was overwritten after the checkpoint that the store is opened at.
     pub(crate) fn resynchronize(&mut self) -> Result<()> {
         let mut known: BTreeMap<(FileId, u64), Vec<Checksum>> = BTreeMap::new();
-        for block in self.log_blocks()? {
+        let blocks = self.log_blocks()?;
+        self.renew_log(&blocks)?;
+        for (_, block) in blocks {
             let head: Head = layout::read(&block, 0);
             for number in 0..head.count.get() as usize {
                 let record: Record = layout::read(&block, HEAD + number * size_of::<Record>());
                 let at = (FileId::from_number(record.file.get()), record.number.get());
                 known.entry(at).or_default().push(Checksum(record.checksum.get()));
             }
-            self.resync.used += 1;
         }
         for ((file, number), checksums) in known {
             self.take_in(file, number, &checksums)?;
@@ -173,13 +174,26 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// The blocks of the log that belong to the epoch that is under way.
-    fn log_blocks(&self) -> Result<Vec<Block>> {
+    /// Writes the blocks of the log once more. Whoever wrote them may have been told that a flush had failed, after which the system reads
+    /// as written what is not on the disk, and a later flush does not tell. What is overwritten from now on counts on those before.
+    fn renew_log(&mut self, blocks: &[(u64, Block)]) -> Result<()> {
+        let Some((last, _)) = blocks.last() else { return Ok(()) };
+        self.resync.used = last + 1;
+        let first = self.root()?.log_first.get();
+        blocks
+            .iter()
+            .try_for_each(|(number, block)| blocks::write(&self.disk, first + number, block))?;
+        blocks::flush(&self.disk)
+    }
+
+    /// The blocks of the log that belong to the epoch that is under way, each with its number. One that cannot be read is passed by: it was
+    /// torn by a power failure, and is the last one, or is damaged, and those behind it are as good as before.
+    fn log_blocks(&self) -> Result<Vec<(u64, Block)>> {
         let root = self.root()?;
         let mut found = Vec::new();
         for number in 0..root.log_blocks.get() {
             let at = root.log_first.get() + number;
-            let Ok(block) = blocks::read(&self.disk, at) else { break };
+            let Ok(block) = blocks::read(&self.disk, at) else { continue };
             let head: Head = layout::read(&block, 0);
             let is_next = head.magic == MAGIC
                 && head.epoch.get() == self.nodes.epoch()
@@ -189,7 +203,7 @@ impl<D: Disk> Store<D> {
             if !is_next {
                 break;
             }
-            found.push(block);
+            found.push((number, block));
         }
         Ok(found)
     }
