@@ -207,6 +207,7 @@ fn act(
                 known.attributes = attributes;
             }
         }
+        Operation::Keep { .. } => {}
         // It is not made here.
         Operation::Pages { .. } => return Err("pages of a cache".to_owned()),
         Operation::Punch { page, count, .. } => {

@@ -73,7 +73,9 @@ impl Lower for Below {
                 let (_, pages) = self.objects.get_mut(&object).unwrap();
                 pages.retain(|other, _| !(page..page + count).contains(other));
             }
-            Operation::Pages { .. } => panic!("pages of the cache came down"),
+            Operation::Pages { .. } | Operation::Keep { .. } => {
+                panic!("what is the cache's came down")
+            }
         }
         Ok(())
     }

@@ -72,3 +72,63 @@ fn directories_go_deep() {
         compared.compare().unwrap();
     }
 }
+
+/// A file that was renamed over another one is as whole as that was when a power failure follows the next sync of anything.
+#[test]
+fn what_is_renamed_over_a_file_has_its_data() {
+    use belay_cache::intent::replay;
+    use belay_cache::{Capacity, Cleaner, Layout, Publisher, Shared};
+    use belay_object::{Lower, ObjectId, PAGE};
+    use belay_posix::{Caller, Namespace, ROOT, View};
+    use belay_volume_sim::hostile::objects::Objects;
+    use belay_volume_sim::memory::SimMemory;
+    use std::convert::Infallible;
+    const FILE: u32 = 0o100_644;
+    let layout = Layout::new(Capacity { frames: 200, slots: 40 });
+    let shared = Shared::new(SimMemory::new(layout.words), layout);
+    let mut below = Objects::default();
+    shared.initialize(0, 0, &below.room().unwrap());
+    let cleaner = Cleaner::new(shared.clone());
+    let mut publisher = Publisher::attach::<Infallible>(shared, 1).unwrap();
+    let mut hint = 0;
+    let mut ask =
+        |below: &mut Objects,
+         act: &dyn Fn(&mut Namespace<'_, '_, SimMemory, Objects>) -> ObjectId| {
+            let mut view = View::new(&mut publisher, below);
+            let object = act(&mut Namespace::new(&mut view, Caller::default(), &mut hint));
+            view.commit(2, b"").unwrap();
+            object
+        };
+    ask(&mut below, &|namespace| {
+        namespace.format().unwrap();
+        ROOT
+    });
+    let make = |namespace: &mut Namespace<'_, '_, _, _>, name: &[u8], byte: u8| {
+        let object = namespace.make(ROOT, name, FILE, 0).unwrap().object;
+        namespace.write(object, Some(0), &[byte; 3 * PAGE]).unwrap();
+        object
+    };
+    for (name, byte) in [(b"conf", 1), (b"else", 2)] {
+        ask(&mut below, &|namespace| make(namespace, name, byte));
+    }
+    cleaner.checkpoint(&mut below).unwrap();
+    let new = ask(&mut below, &|namespace| make(namespace, b"temp", 3));
+    ask(&mut below, &|namespace| {
+        namespace.rename((ROOT, b"temp"), (ROOT, b"conf"), Rename::Replace).unwrap();
+        new
+    });
+    let other = ask(&mut below, &|namespace| make(namespace, b"other", 4));
+    let synced = ask(&mut below, &|namespace| namespace.lookup(ROOT, b"else").unwrap().object);
+    assert!(cleaner.sync(&mut below, &[synced]).unwrap());
+    // The power fails here.
+    let mut after = below.clone();
+    replay(&mut after).unwrap();
+    let read = |after: &mut Objects, object| {
+        let mut content = vec![9; 3 * PAGE];
+        after.read(object, 0, &mut content).unwrap();
+        content
+    };
+    assert!(read(&mut after, new) == [3; 3 * PAGE]);
+    // Nobody has asked for that one.
+    assert!(read(&mut after, other) == [0; 3 * PAGE]);
+}

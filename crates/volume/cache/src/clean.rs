@@ -175,7 +175,7 @@ impl Clean {
                 Operation::Punch { page, count, .. } => {
                     self.drop_run(object, page, count);
                 }
-                Operation::SetAttributes { .. } => {}
+                Operation::SetAttributes { .. } | Operation::Keep { .. } => {}
             }
         }
     }

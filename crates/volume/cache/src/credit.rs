@@ -94,7 +94,7 @@ impl Index {
                 state.whole = state.whole.min(page);
                 Credit::default()
             }
-            Operation::SetAttributes { .. } => Credit::default(),
+            Operation::SetAttributes { .. } | Operation::Keep { .. } => Credit::default(),
             Operation::Pages { object, page, frames } => {
                 self.cost_of_pages(object, page, frames.len() as u64, state)
             }

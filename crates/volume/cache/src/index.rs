@@ -276,6 +276,7 @@ impl Index {
                     changed.pages.insert(page, (None, number));
                 }
             }
+            Operation::Keep { .. } => {}
             Operation::Write { .. } => {
                 return Err(Undecodable::new("a transaction has data of its own"));
             }

@@ -1,8 +1,9 @@
 //! How what somebody was told is durable survives a power failure before the next checkpoint.
 //!
 //! A sync of a file appends to the intent log, in one write: all transactions that are not in it yet, without the data of other files; and
-//! all data of this one that are not in a checkpoint. So after a power failure there are all operations on names up to some point, and
-//! each file that was synced before that has the data that it had then, or what was done to it later.
+//! all data of this one that are not in a checkpoint, and of files that were renamed over others. So after a power failure there are all
+//! operations on names up to some point; each file that was synced before that has the data that it had then, or what was done to it
+//! later; and a file that has replaced another one is not empty in its place.
 
 use crate::appended::{Part, append, parts};
 use crate::cleaner::Cleaner;
@@ -35,13 +36,15 @@ impl<M: Memory> Cleaner<M> {
         let (from, to) = (self.shared.logged(), index.next());
         let mut bytes = Vec::new();
         let mut classes = BTreeMap::new();
+        // Many may wait for one file.
+        let mut objects: BTreeSet<ObjectId> = objects.iter().copied().collect();
         for number in from..to {
-            let transaction = self.without_data(below, &index, number, &mut classes)?;
+            let (transaction, keeps) = self.without_data(below, &index, number, &mut classes)?;
+            objects.extend(keeps);
             append(&mut bytes, &Part { number, is_data: false, bytes: transaction.bytes() });
         }
         let mut data = Transaction::new();
-        // Many may wait for one file.
-        for object in objects.iter().copied().collect::<BTreeSet<_>>() {
+        for object in objects {
             self.add_data(&mut data, &index, object)?;
         }
         if !data.is_empty() {
@@ -59,20 +62,21 @@ impl<M: Memory> Cleaner<M> {
         Ok(done)
     }
 
-    /// A transaction without the data of files; those of directories and the like are in it.
+    /// A transaction without the data of files; those of directories and the like are in it. And the files whose data are to be durable
+    /// with it.
     fn without_data<B: Lower>(
         &self,
         below: &mut B,
         index: &Index,
         number: u64,
         classes: &mut BTreeMap<ObjectId, Class>,
-    ) -> Result<Transaction, Error<B::Error>> {
+    ) -> Result<(Transaction, Vec<ObjectId>), Error<B::Error>> {
         let Slot::Published(first) = self.shared.slot(number) else {
             return Err(Error::Damaged("a transaction is not in the log"));
         };
         let read = self.shared.read_record(first);
         let (record, _) = read.map_err(|why| Error::Damaged(why.why()))?;
-        let mut kept = Transaction::new();
+        let (mut kept, mut keeps) = (Transaction::new(), Vec::new());
         for operation in record.transaction.operations() {
             let operation = operation.map_err(|why| Error::Damaged(why.why()))?;
             let object = operation.object();
@@ -94,10 +98,11 @@ impl<M: Memory> Cleaner<M> {
                         }
                     }
                 }
+                Operation::Keep { object } => keeps.push(object),
                 _ => kept.add(&operation),
             }
         }
-        Ok(kept)
+        Ok((kept, keeps))
     }
 
     fn add_page<L>(

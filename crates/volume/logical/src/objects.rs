@@ -34,7 +34,7 @@ impl<D: Disk> Logical<D> {
         let Mapped { store, file } = self.mapped(object)?;
         let one = self.store(store)?;
         let done = match *operation {
-            Operation::Create { .. } | Operation::Delete { .. } => Ok(()),
+            Operation::Create { .. } | Operation::Delete { .. } | Operation::Keep { .. } => Ok(()),
             Operation::Write { page, data, .. } => one.write(file, page, data),
             Operation::Pages { .. } => return Err(Error::Damaged("pages of the cache came down")),
             Operation::SetSize { size, .. } => one.set_size(file, size),

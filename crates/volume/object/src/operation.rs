@@ -70,6 +70,12 @@ pub enum Operation<'d> {
         /// How many.
         count: u64,
     },
+    /// Changes nothing: whoever makes the transaction durable without data makes those of this object durable with it, as it replaces
+    /// another one's.
+    Keep {
+        /// Which object.
+        object: ObjectId,
+    },
 }
 
 impl Operation<'_> {
@@ -82,7 +88,8 @@ impl Operation<'_> {
             | Self::Pages { object, .. }
             | Self::SetSize { object, .. }
             | Self::SetAttributes { object, .. }
-            | Self::Punch { object, .. } => object,
+            | Self::Punch { object, .. }
+            | Self::Keep { object } => object,
         }
     }
 

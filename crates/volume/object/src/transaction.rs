@@ -33,6 +33,7 @@ const SET_SIZE: u16 = 4;
 const SET_ATTRIBUTES: u16 = 5;
 const PUNCH: u16 = 6;
 const PAGES: u16 = 7;
+const KEEP: u16 = 8;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -112,6 +113,7 @@ impl Transaction {
                 (Head { class, ..head(CREATE, object) }, attributes)
             }
             Operation::Delete { object } => (head(DELETE, object), &[]),
+            Operation::Keep { object } => (head(KEEP, object), &[]),
             Operation::Write { object, page, data } => {
                 (Head { at: page.into(), ..head(WRITE, object) }, data)
             }
@@ -181,6 +183,7 @@ fn next<'t>(rest: &mut &'t [u8]) -> Result<Operation<'t>, Undecodable> {
             Operation::Create { object, class, attributes: bytes }
         }
         DELETE => Operation::Delete { object },
+        KEEP => Operation::Keep { object },
         WRITE => Operation::Write { object, page: at, data: bytes },
         PAGES => {
             let frames = <[U64]>::ref_from_bytes(bytes);
@@ -206,7 +209,9 @@ fn next<'t>(rest: &mut &'t [u8]) -> Result<Operation<'t>, Undecodable> {
         Operation::Punch { page, count, .. } => {
             bytes.is_empty() && page.checked_add(count).is_some()
         }
-        Operation::Delete { .. } | Operation::SetSize { .. } => bytes.is_empty(),
+        Operation::Delete { .. } | Operation::SetSize { .. } | Operation::Keep { .. } => {
+            bytes.is_empty()
+        }
     };
     if fits { Ok(operation) } else { Err(Undecodable("its bytes are not what it takes")) }
 }
@@ -239,6 +244,7 @@ mod tests {
         for object in [
             Operation::Delete { object: ObjectId(1) },
             Operation::Punch { object: ObjectId(1), page: 2, count: 3 },
+            Operation::Keep { object: ObjectId(1) },
         ] {
             let mut one = Transaction::new();
             one.add(&object);
@@ -284,7 +290,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_it_reads_it_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..8_u8) {
+        fn whatever_it_reads_it_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..9_u8) {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() {
                 *first = kind;

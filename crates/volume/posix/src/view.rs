@@ -65,12 +65,14 @@ pub struct View<'v, M: Memory, B: Lower> {
     below: &'v mut B,
     /// `None`: it is removed.
     objects: BTreeMap<ObjectId, Option<Seen>>,
+    /// What takes the place of another file.
+    kept: Vec<ObjectId>,
 }
 
 impl<'v, M: Memory, B: Lower> View<'v, M, B> {
     /// Of a request that has done nothing yet.
     pub fn new(publisher: &'v mut Publisher<M>, below: &'v mut B) -> Self {
-        Self { publisher, below, objects: BTreeMap::new() }
+        Self { publisher, below, objects: BTreeMap::new(), kept: Vec::new() }
     }
 
     fn seen(&mut self, object: ObjectId) -> Result<&mut Seen, B::Error> {
@@ -205,6 +207,11 @@ impl<'v, M: Memory, B: Lower> View<'v, M, B> {
         self.objects.insert(object, Some(Seen::new(Some(class), class, 0, metadata)));
     }
 
+    /// Has the data of an object be durable with this request, as it takes the place of another one.
+    pub fn keep(&mut self, object: ObjectId) {
+        self.kept.push(object);
+    }
+
     /// Removes an object.
     pub fn remove(&mut self, object: ObjectId) {
         self.objects.insert(object, None);
@@ -218,6 +225,9 @@ impl<'v, M: Memory, B: Lower> View<'v, M, B> {
         let mut draft = self.publisher.draft();
         if self.takes_away() {
             draft.takes_away();
+        }
+        for object in self.kept.iter().copied() {
+            self.publisher.add(&mut draft, &Operation::Keep { object });
         }
         for (object, seen) in &self.objects {
             let object = *object;

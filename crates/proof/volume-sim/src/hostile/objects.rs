@@ -78,7 +78,7 @@ impl Lower for Objects {
             Operation::Punch { page, count, .. } => {
                 one.pages.retain(|number, _| *number < page || *number - page >= count);
             }
-            Operation::Create { .. } | Operation::Pages { .. } => {}
+            Operation::Create { .. } | Operation::Pages { .. } | Operation::Keep { .. } => {}
         }
         Ok(())
     }

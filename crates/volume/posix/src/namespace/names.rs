@@ -210,6 +210,9 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
                 directory::replace(self.view, to, there.key, entry.object, kind)?;
                 self.touch(to, 0)?;
                 self.lose(&there)?;
+                if !is_directory(&entry) {
+                    self.view.keep(entry.object);
+                }
             }
         }
         self.moved(&entry, to)

@@ -229,6 +229,7 @@ fn operation(operation: &Operation<'_>) -> String {
             format!("write {} pages from page {page} of {object} on", frames.len())
         }
         Operation::SetSize { size, .. } => format!("set the size of {object} to {size}"),
+        Operation::Keep { .. } => format!("keep the data of {object}"),
         Operation::SetAttributes { .. } => format!("set the attributes of {object}"),
         Operation::Punch { page, count, .. } => {
             format!("punch {count} pages from page {page} of {object} on")
