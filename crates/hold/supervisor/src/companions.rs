@@ -30,6 +30,8 @@ const SHORT: Duration = Duration::from_secs(1);
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(1)];
 /// How often it is looked whether one hangs.
 const LOOK: Duration = Duration::from_secs(1);
+/// Wishes that come this close together are one.
+const SAME_WISH: Duration = Duration::from_millis(333);
 /// How soon it is looked again whether one that is to end has begun.
 const SOON: Duration = Duration::from_millis(1);
 /// So many short lives in a row are nothing unusual: somebody kills them.
@@ -78,6 +80,8 @@ pub struct Companions {
     reports: Vec<Option<OsText>>,
     /// Counted when something is wanted.
     wish: Option<OwnedFd>,
+    /// When somebody wanted the end first while they were ending.
+    hurried: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -104,6 +108,8 @@ impl Shared {
 struct One {
     companion: Companion,
     lock: File,
+    /// Its pulse. Its name may go while it is needed.
+    shown: File,
     process: Option<Watched>,
     /// How often it was started again: each start but the first of all.
     restarts: u64,
@@ -133,7 +139,8 @@ impl Companions {
         for companion in companions {
             let mut one = One {
                 companion: companion.clone(),
-                lock: open(companion)?,
+                lock: open(&companion.lock)?,
+                shown: open(&companion.pulse)?,
                 process: None,
                 restarts: 0,
                 was_there: false,
@@ -160,7 +167,7 @@ impl Companions {
             .spawn(move || keep(all, &theirs, &heard, verbose))
             .map_err(wrap("a thread"))?;
         let reports = companions.iter().map(|one| one.report.clone()).collect();
-        Ok(Self { thread: Some(thread), shared, reports, wish: Some(wish) })
+        Ok(Self { thread: Some(thread), shared, reports, wish: Some(wish), hurried: None })
     }
 
     /// How they are.
@@ -189,7 +196,18 @@ impl Companions {
         self.wish();
     }
 
-    /// Kills those that are asked to end and have not.
+    /// Somebody wants the end while they end. At a second such wish they are killed: the first one may have come when nobody knew yet
+    /// that they were ending. Says whether they are.
+    pub fn hurry(&mut self) -> bool {
+        let first = *self.hurried.get_or_insert_with(Instant::now);
+        let killed = first.elapsed() > SAME_WISH;
+        if killed {
+            self.kill();
+        }
+        killed
+    }
+
+    /// Kills those that have not ended.
     pub fn kill(&self) {
         self.shared.state().killed = true;
         self.wish();
@@ -226,8 +244,12 @@ pub fn failed(role: &str, exit: Exit) -> Option<String> {
 
 /// What is seen of a pulse; nothing if there is none.
 pub fn pulse(path: &OsText) -> Seen {
+    File::open(path.0.as_os_str()).map_or_else(|_| Seen::default(), |file| seen(&file))
+}
+
+fn seen(pulse: &File) -> Seen {
     let mut bytes = [0; BYTES];
-    let read = File::open(path.0.as_os_str()).and_then(|file| file.read_exact_at(&mut bytes, 0));
+    let read = pulse.read_exact_at(&mut bytes, 0);
     read.map_or_else(|_| Seen::default(), |()| Seen::of(&bytes))
 }
 
@@ -238,11 +260,10 @@ fn report(path: &OsText) -> Option<serde_json::Value> {
     serde_json::from_slice(&text).ok()
 }
 
-fn open(companion: &Companion) -> Result<File> {
+fn open(path: &OsText) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let path = companion.lock.0.as_os_str();
-    options.open(path).map_err(|e| Error::system("open", companion.lock.show(), e, ""))
+    options.open(path.0.as_os_str()).map_err(|e| Error::system("open", path.show(), e, ""))
 }
 
 impl One {
@@ -264,12 +285,7 @@ impl One {
 
     /// Says in its pulse whether it is to end for good when SIGTERM comes.
     fn say_told(&self, told: bool) {
-        let path = self.companion.pulse.0.as_os_str();
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false).mode(0o600);
-        let written = options
-            .open(path)
-            .and_then(|file| file.write_all_at(&u64::from(told).to_ne_bytes(), TOLD_AT));
+        let written = self.shown.write_all_at(&u64::from(told).to_ne_bytes(), TOLD_AT);
         if let Err(error) = written {
             tracing::error!("cannot write to {}: {error}", self.companion.pulse.show());
         }
@@ -303,7 +319,7 @@ impl One {
     /// Kills it if it hangs.
     fn look(&mut self) {
         let Some(process) = &self.process else { return };
-        let seen = pulse(&self.companion.pulse);
+        let seen = seen(&self.shown);
         let gets_on = seen != self.pulse.0 || seen.waits && !is_stopped(process.pid);
         if gets_on || self.since > self.pulse.1 {
             self.pulse = (seen, Instant::now());
@@ -377,10 +393,11 @@ fn keep(mut all: Vec<One>, shared: &Shared, wish: &OwnedFd, verbose: u8) {
             }
         }
         if shared.state().killed {
-            let told = all.iter().filter(|one| one.told && !one.over);
-            told.filter_map(|one| one.process.as_ref()).for_each(|process| {
-                let _ = process.signal(SIGKILL);
-            });
+            for one in all.iter_mut().filter(|one| !one.over) {
+                one.told = true;
+                one.over =
+                    one.process.as_ref().is_none_or(|process| process.signal(SIGKILL).is_err());
+            }
         }
         wait(&all, wish, next);
         all.iter_mut().for_each(One::look);
@@ -388,7 +405,7 @@ fn keep(mut all: Vec<One>, shared: &Shared, wish: &OwnedFd, verbose: u8) {
             let Some(process) = one.process.as_ref().filter(|process| process.is_dead()) else {
                 continue;
             };
-            let gave_up = pulse(&one.companion.pulse).gave_up;
+            let gave_up = seen(&one.shown).gave_up;
             if one.told || gave_up {
                 one.over = true;
                 one.process = None;

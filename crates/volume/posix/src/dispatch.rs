@@ -26,6 +26,7 @@ use belay_wire::abi::{
 };
 use belay_wire::{Opcode, Request, push_dirent, push_direntplus};
 use rustix::io::Errno;
+use std::collections::BTreeMap;
 use zerocopy::{FromZeros, IntoBytes};
 
 /// What is to be done with a message.
@@ -49,8 +50,8 @@ pub struct Module<M: Memory, B: Lower> {
     publisher: Publisher<M>,
     below: B,
     hint: u64,
-    /// A FALLOCATE that was put aside in its middle, and how far it is. If there are several, the others begin anew.
-    begun: Option<(u64, u64)>,
+    /// FALLOCATEs that were put aside in their middle, and how far they are.
+    begun: BTreeMap<u64, u64>,
 }
 
 type Answer<E> = crate::Result<Vec<u8>, E>;
@@ -61,13 +62,21 @@ const MOST: u32 = 1 << 20;
 /// Files that are removed in one transaction, so that it fits into the log.
 const MOST_FORGOTTEN: usize = 256;
 
+/// Requests that were put aside in their middle. There are not so many at once; some may have been given up.
+const MOST_BEGUN: usize = 256;
+
 /// A message is shorter than what it is about.
 const SHORT: Errno = Errno::INVAL;
 
 impl<M: Memory, B: Lower> Module<M, B> {
     /// One that has just begun.
     pub fn new(publisher: Publisher<M>, below: B) -> Self {
-        Self { publisher, below, hint: 0, begun: None }
+        Self { publisher, below, hint: 0, begun: BTreeMap::new() }
+    }
+
+    /// How far a request is that was put aside in its middle; `None` if it has nothing of it behind it.
+    pub fn progress(&self, unique: u64) -> Option<u64> {
+        self.begun.get(&unique).copied()
     }
 
     /// The layer below.

@@ -83,7 +83,7 @@ fn serve(
     // A checkpoint that the last life has begun is ended at once.
     let begun = shared.sealed().map(|_| now);
     let mut cache = Cache {
-        left: Left::new(place, &[Role::Namespace]),
+        left: Left::new(place, &[Role::Namespace])?,
         is_alone: false,
         pulse: pulse.clone(),
         place: place.clone(),

@@ -1,11 +1,14 @@
 //! How a process is asked to end.
 
 use crate::place::{Place, Role};
-use crate::pulse::is_told;
+use crate::pulse::Told;
 use anyhow::{Context, Result};
-use rustix::fd::OwnedFd;
+use belay_sys::process_with_lock;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FlockOperation, flock};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,10 +25,10 @@ const LOOK: Duration = Duration::from_secs(1);
 pub fn asked_to_end(place: &Place, role: Role) -> Result<OwnedFd> {
     let (end, told) = UnixStream::pair()?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-    let place = place.clone();
+    let asked = Told::of(place, role)?;
     let heard = move || {
         for signal in &mut signals {
-            if signal == SIGTERM && is_told(&place, role) {
+            if signal == SIGTERM && asked.is_told() {
                 // With its other end gone it can be read.
                 drop(told);
                 return;
@@ -38,17 +41,23 @@ pub fn asked_to_end(place: &Place, role: Role) -> Result<OwnedFd> {
 }
 
 /// Whether the processes that hold the mount have died, and those that need this one have ended: nobody is left who would ask it to end.
+///
+/// The files by which that is seen are opened at the start: their names may be gone by then.
 #[derive(Debug)]
 pub struct Left {
-    place: Place,
-    by: &'static [Role],
+    hold: File,
+    by: Vec<File>,
     looked: Instant,
 }
 
 impl Left {
     /// By processes with these roles.
-    pub fn new(place: &Place, by: &'static [Role]) -> Self {
-        Self { place: place.clone(), by, looked: Instant::now() }
+    ///
+    /// # Errors
+    /// Those of open(2).
+    pub fn new(place: &Place, by: &[Role]) -> Result<Self> {
+        let by = by.iter().map(|role| place.open_lock(*role)).collect::<Result<_>>()?;
+        Ok(Self { hold: place.open_hold()?, by, looked: Instant::now() })
     }
 
     /// Whether it is so. It is looked once a second.
@@ -58,7 +67,9 @@ impl Left {
         }
         self.looked = Instant::now();
         // What cannot be seen may be there.
-        let is_gone = |role: &Role| self.place.holder(*role).is_ok_and(|holder| holder.is_none());
-        self.place.is_left().unwrap_or(false) && self.by.iter().all(is_gone)
+        let is_gone = |lock: &File| process_with_lock(lock.as_fd()).is_ok_and(|one| one.is_none());
+        let is_left = flock(&self.hold, FlockOperation::NonBlockingLockShared).is_ok();
+        let _ = flock(&self.hold, FlockOperation::Unlock);
+        is_left && self.by.iter().all(is_gone)
     }
 }

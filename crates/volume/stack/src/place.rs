@@ -123,11 +123,11 @@ impl Place {
         self.0.join(format!("{role}.report"))
     }
 
-    fn open_lock(&self, role: Role) -> Result<File> {
+    pub(crate) fn open_lock(&self, role: Role) -> Result<File> {
         open_private(&self.lock(role))
     }
 
-    fn open_hold(&self) -> Result<File> {
+    pub(crate) fn open_hold(&self) -> Result<File> {
         open_private(&self.0.join("mount.lock"))
     }
 
@@ -147,14 +147,6 @@ impl Place {
                 Err(why) => return Err(why).context("cannot lock the mount"),
             }
         }
-    }
-
-    /// Whether nobody mounts it.
-    ///
-    /// # Errors
-    /// Those of the system calls.
-    pub fn is_left(&self) -> Result<bool> {
-        Ok(flock(self.open_hold()?, FlockOperation::NonBlockingLockShared).is_ok())
     }
 
     /// Takes a role; waits until whoever had it has ended. It is this process's for as long as the file is open.
@@ -253,9 +245,9 @@ mod tests {
         let place = Place::at(&path).unwrap();
         let _held = place.take(Role::Cache).unwrap();
         let held = place.hold().unwrap().unwrap();
-        assert!(place.hold().unwrap().is_none() && !place.is_left().unwrap());
+        assert!(place.hold().unwrap().is_none());
         drop(held);
-        assert!(place.is_left().unwrap());
+        assert!(place.hold().unwrap().is_some());
         assert_eq!(place.holder(Role::Store).unwrap(), None);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o770)).unwrap();
         assert!(Place::at(&path).is_err());

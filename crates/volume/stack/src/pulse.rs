@@ -67,9 +67,23 @@ pub fn make_all(place: &Place) -> Result<()> {
         .try_for_each(|role| map(place, role).map(|_| ()))
 }
 
-/// Whether the process with that role is to end for good.
-pub fn is_told(place: &Place, role: Role) -> bool {
-    map(place, role).is_ok_and(|memory| pulse::is_told(&memory))
+/// Where the process with a role is told to end for good.
+#[derive(Debug)]
+pub struct Told(Arc<Mapping>);
+
+impl Told {
+    /// That of this role.
+    ///
+    /// # Errors
+    /// Those of the system calls.
+    pub fn of(place: &Place, role: Role) -> Result<Self> {
+        Ok(Self(map(place, role)?))
+    }
+
+    /// Whether it is told.
+    pub fn is_told(&self) -> bool {
+        pulse::is_told(&self.0)
+    }
 }
 
 /// How often another process was started.

@@ -270,9 +270,15 @@ impl<'a> Worker<'a> {
     /// Handles a message; others are handled while it waits for something.
     fn handle(&mut self, message: &[u8]) -> Option<Outcome> {
         let mut fetched = Fetched::default();
-        for _ in 0..PATIENCE {
-            let handled =
-                lock(&self.serving.state).module.handle_with(&mut fetched, message, Time::now());
+        let unique = Request::parse(message).ok()?.header.unique;
+        let (mut rounds, mut progress) = (0, None);
+        while rounds < PATIENCE {
+            let mut state = lock(&self.serving.state);
+            let handled = state.module.handle_with(&mut fetched, message, Time::now());
+            // What gets on may take as long as it takes.
+            let before = std::mem::replace(&mut progress, state.module.progress(unique));
+            rounds = if progress == before { rounds + 1 } else { 0 };
+            drop(state);
             match handled {
                 Ok(Outcome::Full) => {
                     self.give_turn_away();

@@ -34,7 +34,7 @@ pub fn run(place: &Place, stores: Vec<PathBuf>) -> Result<i32> {
     let _role = place.take(Role::Store)?;
     let pulse = Pulse::of(place, Role::Store)?;
     let mut service = Stores {
-        left: Left::new(place, &[Role::Namespace, Role::Cache]),
+        left: Left::new(place, &[Role::Namespace, Role::Cache])?,
         is_alone: false,
         pulse,
         report: StoreReport::of(place),

@@ -51,7 +51,9 @@ impl Supervisor {
             }
         }
         self.clients.put_back(token, client);
-        if stopping {
+        if stopping && self.life.ended().is_some() {
+            self.companions.kill();
+        } else if stopping {
             self.request_stop();
         }
     }

@@ -30,7 +30,12 @@ impl Supervisor {
     pub(super) fn request_stop(&mut self) {
         if self.life.ended().is_some() {
             // All that is left are companions.
-            self.companions.kill();
+            if !self.companions.hurry() {
+                tracing::warn!(
+                    "{}: unmounted; what was written is being stored (asked to stop once more, belay ends at once)",
+                    self.mountpoint()
+                );
+            }
             return;
         }
         self.helpers.nudge.end();

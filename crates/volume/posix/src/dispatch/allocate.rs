@@ -1,6 +1,6 @@
 //! FALLOCATE: more may be made zeros than one transaction can hold.
 
-use super::{Answer, Module, SHORT};
+use super::{Answer, MOST_BEGUN, Module, SHORT};
 use crate::namespace::{Caller, Namespace};
 use crate::view::View;
 use belay_memory::Memory;
@@ -21,17 +21,22 @@ impl<M: Memory, B: Lower> Module<M, B> {
         let asked = request.body_as::<FallocateIn>().ok_or(SHORT)?;
         let unique = request.header.unique;
         let end = asked.offset.checked_add(asked.length).ok_or(Errno::FBIG)?;
-        let begun = self.begun.filter(|(of, _)| *of == unique).map(|(_, at)| at);
-        let mut at = begun.unwrap_or(asked.offset);
+        let mut at = self.progress(unique).unwrap_or(asked.offset);
         loop {
             let mut view = View::new(&mut self.publisher, &mut self.below);
             let mut namespace = Namespace::new(&mut view, caller, &mut self.hint);
             let more = namespace.allocate(node, at, end.saturating_sub(at), asked.mode)?;
             // The request is done with the last of them.
             view.commit(if more.is_some() { 0 } else { unique }, b"")?;
-            let Some(next) = more else { return Ok(Vec::new()) };
+            let Some(next) = more else {
+                self.begun.remove(&unique);
+                return Ok(Vec::new());
+            };
             at = next;
-            self.begun = Some((unique, at));
+            if self.begun.len() >= MOST_BEGUN {
+                self.begun.clear();
+            }
+            self.begun.insert(unique, at);
         }
     }
 }

@@ -11,6 +11,7 @@ use belay_supervisor::companions::Companion;
 use belay_supervisor::text::OsText;
 use clap::Parser;
 use std::ffi::OsString;
+use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,8 +19,8 @@ use std::time::{Duration, Instant};
 /// The smallest cache: less would be full with one large write.
 const LEAST_MEMORY: u64 = 8 << 20;
 /// How long processes of an earlier mount may take to end, and how often that is looked at.
-const PATIENCE: Duration = Duration::from_secs(30);
-const LOOK: Duration = Duration::from_millis(20);
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(100);
 
 /// `belay run`, as it is parsed.
 #[derive(Debug, Parser)]
@@ -44,10 +45,7 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
         format!("cannot mount volume {name} at {}", options.mountpoint.display())
     })?;
     let place = Place::of(definition.id.into_bytes())?;
-    let Some(hold) = place.hold()? else {
-        bail!("volume {name} is mounted already; see `belay status`")
-    };
-    await_end_of_last(&place, name)?;
+    let hold = hold(&place, name)?;
     pulse::make_all(&place)?;
     // What is wrong with the stores is better said here than by a process in the background.
     for store in &definition.stores {
@@ -86,26 +84,39 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
     run_with(&held, beside)
 }
 
-/// Waits for processes of a mount whose keeper and supervisor were killed. They end when the namespace module has, with a checkpoint.
-fn await_end_of_last(place: &Place, name: &VolumeName) -> Result<()> {
-    let end = Instant::now() + PATIENCE;
-    let mut said = false;
+/// Becomes the one who mounts it; waits for processes of an earlier mount whose keeper and supervisor were killed. These end when the
+/// namespace module has, with a checkpoint, unless somebody holds the mount.
+fn hold(place: &Place, name: &VolumeName) -> Result<File> {
+    let mut end = None;
+    loop {
+        let Some(hold) = place.hold()? else {
+            bail!("volume {name} is mounted already; see `belay status`")
+        };
+        let Some((role, pid)) = left(place)? else { return Ok(hold) };
+        drop(hold);
+        let end = *end.get_or_insert_with(|| {
+            say(&format!(
+                "belay: waiting for the processes of an earlier mount of volume {name} to end\n"
+            ));
+            Instant::now() + PATIENCE
+        });
+        ensure!(
+            Instant::now() < end,
+            "the {role} process {pid} of an earlier mount of volume {name} lives still, though nobody holds that mount; end it (kill -KILL \
+             {pid}) and try again: what it has not stored yet is in memory, and is there then"
+        );
+        thread::sleep(LOOK);
+    }
+}
+
+/// A process of an earlier mount.
+fn left(place: &Place) -> Result<Option<(Role, u32)>> {
     for role in [Role::Namespace, Role::Cache, Role::Store] {
-        while let Some(pid) = place.holder(role)? {
-            ensure!(
-                Instant::now() < end,
-                "the {role} process {pid} of an earlier mount of volume {name} lives still, though nobody holds that mount; end it (kill {pid}) and \
-                 try again"
-            );
-            if !std::mem::replace(&mut said, true) {
-                say(&format!(
-                    "belay: waiting for the processes of an earlier mount of volume {name} to end\n"
-                ));
-            }
-            thread::sleep(LOOK);
+        if let Some(pid) = place.holder(role)? {
+            return Ok(Some((role, pid)));
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// How `belay run` is asked to hold the namespace module.
