@@ -235,7 +235,8 @@ impl State {
         let found = match cached {
             Some((_, data)) => Some(data),
             None if self.unreadable.contains(&block) => {
-                return Err(io::Error::other("the medium cannot be read here"));
+                let kind = io::ErrorKind::InvalidData;
+                return Err(io::Error::new(kind, "the medium cannot be read here"));
             }
             None => self.lost.get(&block).or_else(|| self.medium.get(&block)),
         };

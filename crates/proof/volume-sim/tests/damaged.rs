@@ -321,3 +321,59 @@ fn a_damaged_mapping_keeps_nobody_from_making_files() {
         }
     }
 }
+
+/// One read fails, wherever that is in what is done up to a checkpoint, and the disk is well again. That fails, and is done again by whoever
+/// has asked for it; nothing is given up for it.
+#[test]
+fn a_read_that_fails_once_loses_nothing() {
+    let disk = SimDisk::new(SMALL);
+    let mut store = made(&disk);
+    let files: Vec<FileId> = (0..40).map(|_| store.create(1, Class::Data, b"").unwrap()).collect();
+    for (file, byte) in files.iter().take(3).zip(1..) {
+        for number in 0..600 {
+            store.write(*file, number, &content(byte)).unwrap();
+        }
+        store.set_size(*file, 600 * BLOCK as u64).unwrap();
+    }
+    store.delete(files[30]).unwrap();
+    store.checkpoint().unwrap();
+    let changes = |store: &mut Store<&SimDisk>| {
+        store.write(files[0], 300, &content(9))?;
+        store.set_size(files[1], 400 * BLOCK as u64 + 7)?;
+        store.delete(files[2])?;
+        store.create(1, Class::Protected, b"")?;
+        store.create(1, Class::Data, b"")?;
+        store.checkpoint()
+    };
+    let mut failed = 0;
+    for after in 0.. {
+        let disk = disk.copy(&Power::default());
+        let begun = Store::open_last(&disk).unwrap();
+        let before = disk.troubles().errors();
+        let mut store = begun;
+        disk.troubles().fail_one_read(after);
+        let done = changes(&mut store);
+        let has_failed = disk.troubles().errors() > before;
+        disk.troubles().end();
+        if has_failed && done.is_err() {
+            failed += 1;
+            store = Store::open_last(&disk).unwrap();
+            changes(&mut store).unwrap();
+        }
+        let mut store = Store::open_last(&disk).unwrap();
+        for number in 0..600 {
+            let wanted = [if number == 300 { 9 } else { 1 }, if number <= 400 { 2 } else { 0 }];
+            if number != 400 {
+                let found = [0, 1].map(|file| is(&mut store, files[file], number));
+                assert_eq!(found, wanted.map(Some), "read {after}, block {number}");
+            }
+        }
+        let report = store.check().unwrap();
+        assert_eq!(report.findings, vec![], "read {after}");
+        assert!(!report.has_given_up, "read {after}");
+        if !has_failed {
+            break;
+        }
+    }
+    assert!(failed > 5, "{failed} reads");
+}

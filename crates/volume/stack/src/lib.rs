@@ -6,6 +6,7 @@
 //! | [`memory`] | | how that memory is made, and found again |
 //! | [`pulse`] | | how they show that they get on |
 //! | `patience` | cache | how long it goes on asking stores that die of it |
+//! | `lasting` | store | which blocks of a disk cannot be read, and will not be later |
 //! | [`report`] | | what they say of how they have recovered |
 //! | [`store`] | store | the logical layer with its stores, asked by the two others |
 //! | [`cache`] | cache | when checkpoints are taken, and how a sync is made durable |
@@ -22,6 +23,7 @@
 pub mod cache;
 mod device;
 mod ending;
+mod lasting;
 pub mod memory;
 pub mod namespace;
 mod patience;

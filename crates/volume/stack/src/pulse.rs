@@ -1,17 +1,21 @@
 //! How the processes of a volume show that they get on.
 
+use crate::lasting::Lasting;
 use crate::place::{Place, Role};
 use anyhow::{Context, Result};
 use belay_channel::client::Waits;
-use belay_disk::{Disk, FileDisk};
+use belay_disk::{BLOCK, Disk, FileDisk};
 use belay_memory::pulse;
 use belay_sys::Mapping;
 use rustix::fs::{FallocateFlags, fallocate};
+use std::cell::RefCell;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The pulse of this process.
 #[derive(Clone, Debug)]
@@ -111,17 +115,18 @@ impl Waits for Pulse {
     }
 }
 
-/// A disk that is waited for.
+/// A disk that is waited for, and which says of a read error that lasts that it does ([`io::ErrorKind::InvalidData`]).
 #[derive(Debug)]
 pub struct AwaitedDisk {
     disk: FileDisk,
     pulse: Pulse,
+    lasting: Rc<RefCell<Lasting>>,
 }
 
 impl AwaitedDisk {
-    /// This one.
-    pub fn new(disk: FileDisk, pulse: Pulse) -> Self {
-        Self { disk, pulse }
+    /// This one, with what is remembered of it.
+    pub(crate) fn new(disk: FileDisk, pulse: Pulse, lasting: Rc<RefCell<Lasting>>) -> Self {
+        Self { disk, pulse, lasting }
     }
 }
 
@@ -131,14 +136,29 @@ impl Disk for AwaitedDisk {
     }
 
     fn read(&self, first: u64, out: &mut [u8]) -> io::Result<()> {
-        self.pulse.waiting(|| self.disk.read(first, out))
+        let count = (out.len() / BLOCK) as u64;
+        let done = self.pulse.waiting(|| self.disk.read(first, out));
+        let mut lasting = self.lasting.borrow_mut();
+        match done {
+            // Of several blocks it is not known which one it is.
+            Err(why) if count == 1 => Err(lasting.failed(first, why, Instant::now())),
+            Err(why) => Err(why),
+            Ok(()) => {
+                lasting.is_well(first, count);
+                Ok(())
+            }
+        }
     }
 
     fn write(&self, first: u64, data: &[u8]) -> io::Result<()> {
-        self.pulse.waiting(|| self.disk.write(first, data))
+        self.pulse.waiting(|| self.disk.write(first, data))?;
+        self.lasting.borrow_mut().wrote(first, (data.len() / BLOCK) as u64);
+        Ok(())
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.pulse.waiting(|| self.disk.flush())
+        let done = self.pulse.waiting(|| self.disk.flush());
+        self.lasting.borrow_mut().flushed(done.is_ok());
+        done
     }
 }

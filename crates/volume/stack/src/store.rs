@@ -4,6 +4,7 @@
 //! change it opens its stores at their last checkpoint.
 
 use crate::ending::{Left, asked_to_end};
+use crate::lasting::Lasting;
 use crate::place::{Place, Role};
 use crate::pulse::{AwaitedDisk, Pulse};
 use crate::report::{Opening, StoreReport, now_us};
@@ -12,7 +13,9 @@ use belay_channel::{Server, Service, StoreAnswer, StoreAsk};
 use belay_disk::{FileDisk, OpenError};
 use belay_logical::Logical;
 use belay_object::{Attributes, Class, Credit, Lower, ObjectId, Operation, PAGE, Transaction};
+use std::cell::RefCell;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -40,7 +43,7 @@ pub fn run(place: &Place, stores: Vec<PathBuf>) -> Result<i32> {
         report: StoreReport::of(place),
         place: place.clone(),
         id: place.volume()?,
-        paths: stores,
+        paths: stores.into_iter().map(|path| (path, Rc::default())).collect(),
         volume: None,
         failed: None,
         writer: None,
@@ -62,7 +65,8 @@ struct Stores {
     report: StoreReport,
     /// Which volume it is.
     id: [u8; 16],
-    paths: Vec<PathBuf>,
+    /// Each with what is remembered of its disk.
+    paths: Vec<(PathBuf, Rc<RefCell<Lasting>>)>,
     /// `None` if they are closed.
     volume: Option<Logical<AwaitedDisk>>,
     /// When they could not be opened, and why.
@@ -110,11 +114,13 @@ impl Stores {
     fn open(&self) -> Result<Logical<AwaitedDisk>> {
         let begin = Instant::now();
         let mut disks = Vec::new();
-        for path in &self.paths {
+        for (path, lasting) in &self.paths {
             disks.push(loop {
                 match FileDisk::open(path) {
                     Err(OpenError::InUse(_)) if begin.elapsed() < PATIENCE => thread::sleep(LOOK),
-                    opened => break AwaitedDisk::new(opened?, self.pulse.clone()),
+                    opened => {
+                        break AwaitedDisk::new(opened?, self.pulse.clone(), Rc::clone(lasting));
+                    }
                 }
             });
         }

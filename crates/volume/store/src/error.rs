@@ -69,9 +69,19 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether it is of one block that cannot be had: the others are as good as before.
+    /// Whether it is of one block that cannot be had, and never will be: the others are as good as before, and what it held is given up
+    /// where it has to be changed. A disk says of a read error that it lasts by [`io::ErrorKind::InvalidData`]; any other one may pass.
     pub fn is_unreadable(&self) -> bool {
-        matches!(self, Self::Disk { what: "read", .. } | Self::Corrupt { .. } | Self::Lost { .. })
+        match self {
+            Self::Disk { what: "read", why, .. } => why.kind() == io::ErrorKind::InvalidData,
+            Self::Corrupt { .. } | Self::Lost { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Whether it is of a read, be it that it may succeed later.
+    pub fn is_of_a_read(&self) -> bool {
+        self.is_unreadable() || matches!(self, Self::Disk { what: "read", .. })
     }
 }
 

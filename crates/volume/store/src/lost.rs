@@ -73,9 +73,14 @@ impl<D: Disk> Store<D> {
             return Ok(0);
         }
         let mut count = 1;
-        if height > 0
-            && let Ok(Some(child)) = self.nodes.child(&self.disk, key, slot, Kind::Indirect)
-        {
+        if height == 0 {
+            return Ok(count);
+        }
+        let child = match self.nodes.child(&self.disk, key, slot, Kind::Indirect) {
+            Err(why) if why.is_unreadable() => None,
+            child => child?,
+        };
+        if let Some(child) = child {
             for number in 0..FANOUT {
                 count += self.count_below((child, layout::slot(number)), height - 1)?;
             }

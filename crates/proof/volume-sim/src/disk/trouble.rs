@@ -34,6 +34,8 @@ pub struct Troubles {
     now: Cell<Option<(Trouble, u64)>>,
     /// What others do while an access is not answered, and how many are before it.
     stall: RefCell<Option<(u64, Meanwhile)>>,
+    /// The read after so many fails, and none after it.
+    one: Cell<Option<u64>>,
     errors: Cell<u64>,
 }
 
@@ -49,6 +51,11 @@ impl Troubles {
         self.now.set(Some((trouble, after)));
     }
 
+    /// The read after so many fails, and none after it.
+    pub fn fail_one_read(&self, after: u64) {
+        self.one.set(Some(after));
+    }
+
     /// The access after so many is not answered before others have done that.
     pub fn stall(&self, after: u64, meanwhile: Meanwhile) {
         *self.stall.borrow_mut() = Some((after, meanwhile));
@@ -57,6 +64,7 @@ impl Troubles {
     /// The disk is well again.
     pub fn end(&self) {
         self.now.set(None);
+        self.one.set(None);
         *self.stall.borrow_mut() = None;
     }
 
@@ -99,6 +107,11 @@ impl Troubles {
     }
 
     pub(super) fn read(&self) -> io::Result<()> {
+        let left = self.one.get();
+        self.one.set(left.and_then(|left| left.checked_sub(1)));
+        if left == Some(0) {
+            return Err(self.failed(io::ErrorKind::Other, "one read fails"));
+        }
         match self.access() {
             Some(Trouble::Reads) => Err(self.failed(io::ErrorKind::Other, "a read fails")),
             _ => Ok(()),
