@@ -158,8 +158,10 @@ impl<D: Disk> Lower for Logical<D> {
     }
 
     fn is_damaged(why: &Error) -> bool {
-        use belay_store::Error::{Corrupt, Damaged};
-        matches!(why, Error::Store { why: Corrupt { .. } | Damaged { .. }, .. } | Error::Damaged(_))
+        use belay_store::Error::Damaged;
+        let makes_no_sense =
+            matches!(why, Error::Store { why: Damaged { .. }, .. } | Error::Damaged(_));
+        makes_no_sense || why.is_unreadable()
     }
 
     fn read(&mut self, object: ObjectId, page: u64, out: &mut [u8]) -> Result<()> {
