@@ -82,6 +82,10 @@ impl belay_object::Lower for Asked<'_, '_> {
         belay_object::Lower::attributes(self.lower, object)
     }
 
+    fn is_damaged(why: &Self::Error) -> bool {
+        <Logical<&SimDisk> as belay_object::Lower>::is_damaged(why)
+    }
+
     fn read(&mut self, object: ObjectId, page: u64, out: &mut [u8]) -> Result<(), Self::Error> {
         self.lives()?;
         self.lower.read(object, page, out)

@@ -7,27 +7,31 @@
 //! Whoever dies on the way, the next one looks whether the layer below has the checkpoint already, which is the death at the very end of
 //! a sync (Loris VI-B). If so the third step is done; else all of it is done again, with what was published meanwhile.
 
+use crate::dropped::Dropped;
 use crate::error::Error;
 use crate::index::{Changed, Index};
 use crate::layout::ANSWERS;
 use crate::shared::Shared;
 use belay_memory::Memory;
 use belay_object::{Lower, ObjectId, Operation, PAGE};
+use std::cell::RefCell;
 
 /// The process that takes checkpoints. There is one at a time.
 #[derive(Debug)]
 pub struct Cleaner<M: Memory> {
     pub(crate) shared: Shared<M>,
+    dropped: RefCell<Dropped>,
 }
 
 impl<M: Memory> Cleaner<M> {
     /// One that may find what another one has begun.
     pub fn new(shared: Shared<M>) -> Self {
-        Self { shared }
+        Self { shared, dropped: RefCell::default() }
     }
 
     /// Takes a checkpoint of all that is published now; gives up to which transaction everything is durable. One that was begun and
-    /// failed, or whose cache died, is begun anew: so whatever was appended to the intent log is in the next checkpoint.
+    /// failed, or whose cache died, is begun anew: so whatever was appended to the intent log is in the next checkpoint. What comes to an
+    /// object that is damaged for good is dropped.
     ///
     /// # Errors
     /// [`Error::Damaged`]; those of the layer below, which must be opened again then.
@@ -36,7 +40,8 @@ impl<M: Memory> Cleaner<M> {
         let index = self.seal()?;
         let end = index.next();
         for (object, changed) in index.objects() {
-            self.bring(below, object, changed)?;
+            let done = self.bring(below, object, changed);
+            self.dropped.borrow_mut().unless_damaged(below, object, done)?;
         }
         let epoch = below.checkpoint(end).map_err(Error::Lower)?;
         if epoch != self.shared.durable_epoch() + 1 {

@@ -7,6 +7,7 @@
 
 use crate::appended::{Part, append, parts};
 use crate::cleaner::Cleaner;
+use crate::dropped::Dropped;
 use crate::error::Error;
 use crate::frames::Version;
 use crate::index::Index;
@@ -20,7 +21,7 @@ impl<M: Memory> Cleaner<M> {
     /// a checkpoint must do.
     ///
     /// # Errors
-    /// [`Error::Damaged`]; those of the layer below.
+    /// [`Error::Damaged`]; those of the layer below; that of an object of these which is damaged, as what comes to it is dropped.
     pub fn sync<B: Lower>(
         &self,
         below: &mut B,
@@ -33,6 +34,13 @@ impl<M: Memory> Cleaner<M> {
         let mut index = Index::of(&self.shared);
         let caught = index.catch_up(&self.shared, u64::MAX);
         caught.map_err(|why| Error::Damaged(why.why()))?;
+        for &object in objects {
+            let changed = index.changed(object);
+            // One that is made, or gone, replaces whatever there is.
+            if changed.is_none_or(|one| one.made.is_none() && one.gone.is_none()) {
+                below.attributes(object).map_err(Error::Lower)?;
+            }
+        }
         let (from, to) = (self.shared.logged(), index.next());
         let mut bytes = Vec::new();
         let mut classes = BTreeMap::new();
@@ -151,9 +159,13 @@ fn class_of<B: Lower>(
     if let Some((class, _)) = index.changed(object).and_then(|changed| changed.made) {
         return Ok(class);
     }
-    let found = below.attributes(object).map_err(Error::Lower)?;
-    // One that is gone again since has no data worth keeping.
-    Ok(found.map_or(Class::Data, |found| found.class))
+    match below.attributes(object) {
+        Ok(Some(found)) => Ok(found.class),
+        // One that is gone again since has no data worth keeping, and to one that is damaged none come.
+        Ok(None) => Ok(Class::Data),
+        Err(why) if B::is_damaged(&why) => Ok(Class::Data),
+        Err(why) => Err(Error::Lower(why)),
+    }
 }
 
 /// Bytes of the intent log that [`replay`] has to do again.
@@ -200,19 +212,21 @@ fn in_order<B: Lower>(
 }
 
 /// Does again what the intent log has and the last checkpoint has not, and takes a checkpoint of it; gives the number of the transaction
-/// that comes next. To be done when a volume is opened and the memory of its cache is gone. That can be cut off and done again.
+/// that comes next. To be done when a volume is opened and the memory of its cache is gone. That can be cut off and done again. What comes
+/// to an object that is damaged for good is dropped.
 ///
 /// # Errors
 /// [`Error::Damaged`]; those of the layer below.
 pub fn replay<B: Lower>(below: &mut B) -> Result<u64, Error<B::Error>> {
     let upto = below.upto().map_err(Error::Lower)?;
+    let mut dropped = Dropped::default();
     let next = in_order(below, |below, part| {
         let transaction = Transaction::decode(part.to_vec());
         let transaction = transaction.map_err(|why| Error::Damaged(why.why()))?;
-        transaction
-            .operations()
-            .flatten()
-            .try_for_each(|operation| below.apply(&operation).map_err(Error::Lower))
+        transaction.operations().flatten().try_for_each(|operation| {
+            let done = below.apply(&operation).map_err(Error::Lower);
+            dropped.unless_damaged(below, operation.object(), done)
+        })
     })?;
     if next > upto {
         below.checkpoint(next).map_err(Error::Lower)?;

@@ -35,6 +35,7 @@ pub mod appended;
 pub mod clean;
 pub mod cleaner;
 pub mod credit;
+mod dropped;
 mod error;
 pub mod frames;
 pub mod index;

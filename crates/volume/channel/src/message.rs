@@ -54,8 +54,10 @@ pub enum StoreAnswer {
     Appended(bool),
     /// It cannot be done, and why.
     Refused(String),
-    /// What was asked for is damaged, and how.
+    /// What was asked for is damaged, and how. Nothing was done.
     Damaged(String),
+    /// The disk could not read what it takes, and may be able to later.
+    Failing(String),
 }
 
 /// What is asked of the cache's process.

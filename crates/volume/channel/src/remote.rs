@@ -21,6 +21,9 @@ pub enum Error {
     /// What was asked for is damaged, and how.
     #[error("{0}")]
     Damaged(String),
+    /// The disk could not read what it takes, and may be able to later.
+    #[error("{0}")]
+    Failing(String),
     /// What they say is no answer to what they were asked.
     #[error("the process with the stores gave an answer of another kind")]
     Nonsense,
@@ -81,6 +84,7 @@ impl RemoteStore {
         match answer {
             StoreAnswer::Refused(why) => Err(Error::Refused(why)),
             StoreAnswer::Damaged(how) => Err(Error::Damaged(how)),
+            StoreAnswer::Failing(why) => Err(Error::Failing(why)),
             answer => Ok(answer),
         }
     }

@@ -52,6 +52,11 @@ impl Error {
             _ => false,
         }
     }
+
+    /// Whether a disk could not read something, and may be able to later.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Store { why, .. } if why.is_of_a_read() && !why.is_unreadable())
+    }
 }
 
 /// What the logical layer answers.

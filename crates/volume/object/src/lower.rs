@@ -26,7 +26,8 @@ pub trait Lower {
         false
     }
 
-    /// Whether something fails for good: what a disk has there is not what was written.
+    /// Whether something fails for good: what a disk has there is not what was written, or cannot be read, now and later. If applying an
+    /// operation fails of that, nothing was done, and the layer need not be opened again.
     fn is_damaged(_why: &Self::Error) -> bool {
         false
     }

@@ -11,11 +11,13 @@ use crate::report::{Asked, CacheReport, Recovery, now_us};
 use anyhow::{Context, Result, bail, ensure};
 use belay_cache::intent::replay;
 use belay_cache::{Capacity, Cleaner};
+use belay_channel::client::Waits;
 use belay_channel::{CacheAnswer, CacheAsk, Error as Below, RemoteStore, Server, Service};
 use belay_object::{Lower, ObjectId};
 use belay_sys::Mapping;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::Arc;
@@ -28,6 +30,10 @@ const LOOK: Duration = Duration::from_millis(100);
 const LOOK_IDLE: Duration = Duration::from_secs(1);
 /// How often it is said that checkpoints fail.
 const SAY: Duration = Duration::from_secs(60);
+/// How long a mount waits for a disk that cannot read what it takes: until it is known that this lasts.
+const FAILING: Duration = Duration::from_secs(90);
+/// How often that is tried.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Why it gives up.
 const DYING: &str = "the process with the stores dies again and again of what it is asked to do";
 
@@ -72,7 +78,7 @@ fn serve(
     let patience = Patience::new(place, pulse.clone())?;
     let mut below = RemoteStore::writer(&place.socket(Role::Store), Box::new(patience.clone()));
     match shared.is_valid() {
-        false => begin(&shared, &mut below, &patience)?,
+        false => begin(&shared, &mut below, &patience, stop)?,
         true if shared.is_mounted(mount) => {}
         // An earlier mount's.
         true => belongs(place, &shared, &mut below, &patience)?,
@@ -158,8 +164,15 @@ fn until_it_lives<T>(
 }
 
 /// Sets the memory up: with what the stores have, and the intent log besides.
-fn begin(shared: &Memory, below: &mut RemoteStore, patience: &Patience) -> Result<()> {
+fn begin(
+    shared: &Memory,
+    below: &mut RemoteStore,
+    patience: &Patience,
+    stop: &OwnedFd,
+) -> Result<()> {
     patience.renew();
+    // Since when the disk has failed in the same way.
+    let mut failing: Option<(Instant, String)> = None;
     loop {
         let tried = below.renew().map_err(belay_cache::Error::Lower).and_then(|()| {
             // No other memory counts from here, so what is in this one will never be taken for what is in another.
@@ -176,12 +189,33 @@ fn begin(shared: &Memory, below: &mut RemoteStore, patience: &Patience) -> Resul
             }
             Err(belay_cache::Error::Lower(Below::Lost)) if !patience.is_over() => {}
             Err(belay_cache::Error::Lower(Below::Lost)) => bail!("{DYING}"),
+            Err(belay_cache::Error::Lower(Below::Failing(why)))
+                if failing
+                    .as_ref()
+                    .is_none_or(|(since, before)| *before != why || since.elapsed() < FAILING) =>
+            {
+                if failing.as_ref().is_none_or(|(_, before)| *before != why) {
+                    tracing::warn!("{why}; trying again for a while");
+                    failing = Some((Instant::now(), why));
+                }
+                ensure!(!ends_within(stop, patience, AGAIN)?, "it was asked to end");
+            }
             Err(why) => bail!(
                 "what was synced before the last end cannot be done again: {why}; `belay volume check` says what is wrong, and \
                  `belay volume cut-log` gives up what of the intent log cannot be read"
             ),
         }
     }
+}
+
+/// Waits for so long; gives whether it was asked to end meanwhile.
+fn ends_within(stop: &OwnedFd, patience: &Patience, time: Duration) -> Result<bool> {
+    let mut asked = [PollFd::new(stop, PollFlags::IN)];
+    let time = Timespec::try_from(time).context("cannot wait for so long")?;
+    patience.wait(true);
+    let found = retry_on_intr(|| poll(&mut asked, Some(&time)));
+    patience.wait(false);
+    Ok(found? > 0)
 }
 
 /// A number that is another one each time.

@@ -130,7 +130,7 @@ impl Stores {
     /// Changes something. After an error nothing is known of what is in memory, so all of it is dropped.
     fn change(&mut self, change: impl FnOnce(&mut Logical<AwaitedDisk>) -> Answered) -> Answered {
         let changed = change(self.volume()?);
-        if changed.is_err() {
+        if matches!(changed, Err(_) | Ok(StoreAnswer::Failing(_))) {
             self.volume = None;
         }
         changed
@@ -144,7 +144,17 @@ impl Stores {
                 if matches!(operation, Operation::Pages { .. }) {
                     return Err("pages of the cache came down".to_owned());
                 }
-                Lower::apply(volume, &operation).map_err(|why| why.to_string())?;
+                match Lower::apply(volume, &operation) {
+                    Ok(()) => {}
+                    // It was looked up, and nothing was done.
+                    Err(how) if is_damage(&how) && is_damaged(volume, operation.object()) => {
+                        return Ok(StoreAnswer::Damaged(how.to_string()));
+                    }
+                    Err(why) if why.may_pass() => {
+                        return Ok(StoreAnswer::Failing(why.to_string()));
+                    }
+                    Err(why) => return Err(why.to_string()),
+                }
             }
             Ok(StoreAnswer::Done)
         })
@@ -186,9 +196,7 @@ impl Stores {
                 };
                 match Lower::attributes(self.volume()?, ObjectId(object)) {
                     Ok(found) => Ok(StoreAnswer::Attributes(found.map(told))),
-                    Err(how) if Logical::<AwaitedDisk>::is_damaged(&how) => {
-                        Ok(StoreAnswer::Damaged(how.to_string()))
-                    }
+                    Err(how) if is_damage(&how) => Ok(StoreAnswer::Damaged(how.to_string())),
                     Err(why) => Err(why.to_string()),
                 }
             }
@@ -215,6 +223,14 @@ impl Stores {
             }
         }
     }
+}
+
+fn is_damaged(volume: &mut Logical<AwaitedDisk>, object: ObjectId) -> bool {
+    Lower::attributes(volume, object).is_err_and(|how| is_damage(&how))
+}
+
+fn is_damage(how: &belay_logical::Error) -> bool {
+    Logical::<AwaitedDisk>::is_damaged(how)
 }
 
 fn opening(volume: &Logical<AwaitedDisk>, begin: Instant) -> Opening {
