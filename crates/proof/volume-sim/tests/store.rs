@@ -3,7 +3,7 @@
 use belay_disk::{BLOCK, ZEROS};
 use belay_store::roles::Role;
 use belay_store::{DataMode, Error, Parameters, Store};
-use belay_volume_sim::disk::{FAULTS, Fault, SimDisk, Trouble};
+use belay_volume_sim::disk::{FAULTS, Fault, Power, SimDisk, Trouble};
 use belay_volume_sim::layout::Layout;
 use belay_volume_sim::store::{Act, Simulation, random_act};
 use belay_volume_sim::{Random, seeds, survival};
@@ -421,4 +421,39 @@ fn a_root_that_cannot_be_read_is_not_taken_for_none() {
             assert_eq!(Store::open_last(&disk).unwrap().epoch(), epoch);
         }
     }
+}
+
+/// A checkpoint that could not be read when the store was opened, and was in one of its places alone, does not come back.
+#[test]
+fn a_root_that_is_gone_back_from_stays_away() {
+    let mut gone_back = 0;
+    for step in 0.. {
+        let disk = SimDisk::new(SMALL);
+        let mut store = small_store(&disk);
+        store.checkpoint().unwrap();
+        disk.power().end_at(Some(disk.power().steps() + step));
+        let taken = store.checkpoint().is_ok();
+        disk.power_failure_with(100, &mut Random::seed_from_u64(step));
+        disk.power().end_at(None);
+        for after in 0..12 {
+            let disk = disk.copy(&Power::default());
+            let newest = Store::open_last(&disk.copy(&Power::default())).unwrap().epoch();
+            disk.troubles().fail_one_read(after);
+            let opened = Store::open_last(&disk);
+            disk.troubles().end();
+            let Ok(mut store) = opened else { continue };
+            gone_back += u64::from(store.epoch() < newest);
+            let epoch = store.epoch();
+            assert!(store.append_intent(b"promised").unwrap());
+            drop(store);
+            disk.power_failure_with(0, &mut Random::seed_from_u64(step));
+            let store = Store::open_last(&disk).unwrap();
+            assert_eq!(store.epoch(), epoch, "after {step} steps and {after} reads");
+            assert_eq!(store.intents().unwrap(), [b"promised".to_vec()]);
+        }
+        if taken {
+            break;
+        }
+    }
+    assert!(gone_back > 0);
 }
