@@ -377,3 +377,37 @@ fn a_read_that_fails_once_loses_nothing() {
     }
     assert!(failed > 5, "{failed} reads");
 }
+
+/// Room behind a bitmap that cannot be read is not promised by a store that was just opened.
+#[test]
+fn room_that_nobody_can_find_is_not_promised() {
+    type IsIt = fn(Role) -> bool;
+    let of: [IsIt; 2] = [
+        |role| matches!(role, Role::Bitmap { group: 1, .. }),
+        |role| matches!(role, Role::Group(1)),
+    ];
+    for (fault, is_it) in BAD.into_iter().flat_map(|fault| of.map(|is_it| (fault, is_it))) {
+        let disk = SimDisk::new(SMALL);
+        let mut store = made(&disk);
+        let all = store.credit().unwrap().0;
+        let old = store.create(1, Class::Data, b"").unwrap();
+        for number in 0..all - 100 {
+            store.write(old, number, &content(1)).unwrap();
+        }
+        store.checkpoint().unwrap();
+        store.punch(old, 100, all).unwrap();
+        let file = store.create(2, Class::Data, b"").unwrap();
+        store.checkpoint().unwrap();
+        let healthy = store.credit().unwrap().0;
+        damage(&disk, fault, is_it);
+        let mut store = Store::open_last(&disk).unwrap();
+        let promised = store.credit().unwrap().0;
+        assert!(promised > 500 && promised + 500 < healthy, "{promised} of {healthy}");
+        // Without what leads to them.
+        for number in 0..promised - 2 * (promised / 256 + 3) {
+            let written = store.write(file, number, &content(2));
+            assert!(written.is_ok(), "block {number} of {promised}: {written:?}");
+        }
+        store.checkpoint().unwrap();
+    }
+}

@@ -7,6 +7,8 @@
 //! Twins take two blocks at a certain distance, which a store can lack that has many free blocks. So pairs are counted as well, and when
 //! there are few of them single blocks are taken from where they break no pair, as long as there are such ([`crate::bounds`]).
 
+mod known;
+
 use crate::error::{Error, Result};
 use crate::geometry::{BITS, FANOUT};
 use crate::layout::{self, Group, Kind};
@@ -30,8 +32,7 @@ pub struct Space {
     cursor: u64,
     /// The same for twins.
     pair_cursor: u64,
-    /// Free blocks, at most, of which nobody can say any more where they are: by the first block that a bitmap which cannot be read is
-    /// for.
+    /// Free blocks, at most, of which nobody can say where they are: by the first block that a bitmap which cannot be read is for.
     unknown: BTreeMap<u64, u64>,
 }
 
@@ -310,13 +311,9 @@ impl<D: Disk> Store<D> {
                 let stop = (at / BITS + 1) * BITS;
                 // Where groups are smaller than what a bitmap block has bits for, there is one of them in each group.
                 let stop = if geometry.bitmaps() == 1 { end } else { stop.min(end) };
-                let bitmap = match self.bitmap_of(at) {
-                    Err(why) if why.is_unreadable() => {
-                        self.space.unknown.insert(first.max(at / BITS * BITS), free.min(BITS));
-                        at = stop;
-                        continue;
-                    }
-                    found => found?,
+                let Some(bitmap) = self.known_bitmap(at, first, free)? else {
+                    at = stop;
+                    continue;
                 };
                 if let Some(found) = self.find_in(bitmap, at, stop, want, wanted)? {
                     return Ok(found);

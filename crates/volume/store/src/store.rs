@@ -14,6 +14,9 @@ use belay_disk::{Block, Disk, ZEROS};
 /// Metadata blocks that are kept in memory: 64 MiB.
 const NODES: usize = 16_384;
 
+/// Bitmap blocks, and blocks of groups, that are looked at when a store is opened: those of more than 400 GiB.
+const BITMAPS: u64 = 4096;
+
 /// A file store that is open, at the state that it has now.
 #[derive(Debug)]
 pub struct Store<D> {
@@ -83,6 +86,7 @@ impl<D: Disk> Store<D> {
         let epoch = checkpoint.epoch + 1;
         let mut store = Self::with(disk, checkpoint.block.clone(), epoch, geometry, seed);
         store.resynchronize()?;
+        store.look_at_bitmaps(BITMAPS)?;
         Ok(store)
     }
 
