@@ -169,9 +169,17 @@ impl Serving {
         let mut cache = Connection::new(&self.cache, Box::new(self.pulse.clone()));
         while let Ok(first) = asked.recv() {
             let together: Vec<Synced> = std::iter::once(first).chain(asked.try_iter()).collect();
+            let is_one = together.len() == 1;
             let objects = together.iter().flat_map(|one| one.objects.iter().copied()).collect();
             let done = cache.ask_until_answered(&CacheAsk::Sync(objects));
-            for Synced { unique, reply, .. } in together {
+            for Synced { unique, reply, objects } in together {
+                // What one of them fails of says nothing of the others.
+                let done = match &done {
+                    CacheAnswer::Refused(_) if !is_one => {
+                        cache.ask_until_answered(&CacheAsk::Sync(objects))
+                    }
+                    done => done.clone(),
+                };
                 let reply = match done {
                     CacheAnswer::Done => reply,
                     CacheAnswer::Refused(_) => failed(unique),
