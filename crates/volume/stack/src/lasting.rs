@@ -1,6 +1,6 @@
 //! Which blocks of a disk cannot be read, and will not be later.
 //!
-//! What is behind such a block is given up ([`belay_store::Error::is_unreadable`]), so a disk that is away for a while must not be taken for
+//! What is behind such a block is given up (`is_unreadable` of the store's errors), so a disk that is away for a while must not be taken for
 //! one with a bad block. A block that fails again and again for a minute is bad, if between any two of its failures something was written
 //! and flushed: that does not come out of the memory of the system, as what is read may. Until then its errors are told as they are, and
 //! what fails of them is tried again.
