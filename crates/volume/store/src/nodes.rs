@@ -10,7 +10,7 @@
 //! | module | question |
 //! | --- | --- |
 //! | [`change`] | how is a block made, changed and taken away, so that the last checkpoint stays what it is |
-//! | [`write`] | how do dirty blocks reach the disk |
+//! | [`write`](mod@write) | how do dirty blocks reach the disk |
 
 mod change;
 mod write;
