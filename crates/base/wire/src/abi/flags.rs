@@ -3,17 +3,30 @@
 use bitflags::bitflags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Feature bits of INIT, `FUSE_*` without the prefix, as one 64-bit word.
-///
-/// The low half travels in `flags`, the high half in `flags2`, which counts only with [`INIT_EXT`](Self::INIT_EXT).
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
-)]
-#[repr(transparent)]
-pub struct InitFlags(u64);
+/// A word of flags, as it is in messages. Those that have no name here are kept as they are.
+macro_rules! flags {
+    ($(#[$about:meta])* $name:ident: $bits:ty { $($flags:tt)* }) => {
+        $(#[$about])*
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
+        )]
+        #[repr(transparent)]
+        pub struct $name($bits);
 
-bitflags! {
-    impl InitFlags: u64 {
+        bitflags! {
+            impl $name: $bits {
+                $($flags)*
+                const _ = !0;
+            }
+        }
+    };
+}
+
+flags! {
+    /// Feature bits of INIT, `FUSE_*` without the prefix, as one 64-bit word.
+    ///
+    /// The low half travels in `flags`, the high half in `flags2`, which counts only with [`INIT_EXT`](Self::INIT_EXT).
+    InitFlags: u64 {
         /// Several reads of one file at a time.
         const ASYNC_READ = 1 << 0;
         /// The daemon keeps POSIX locks.
@@ -100,20 +113,12 @@ bitflags! {
         const OVER_IO_URING = 1 << 41;
         /// `InitOut::request_timeout` is valid.
         const REQUEST_TIMEOUT = 1 << 42;
-        /// Others are kept as they are.
-        const _ = !0;
     }
 }
 
-/// Bits of `SetattrIn::valid`: which fields are to be changed, `FATTR_*`.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
-)]
-#[repr(transparent)]
-pub struct SetattrValid(u32);
-
-bitflags! {
-    impl SetattrValid: u32 {
+flags! {
+    /// Bits of `SetattrIn::valid`: which fields are to be changed, `FATTR_*`.
+    SetattrValid: u32 {
         /// `mode`.
         const MODE = 1 << 0;
         /// `uid`.
@@ -138,20 +143,12 @@ bitflags! {
         const CTIME = 1 << 10;
         /// Clear the set-id bits.
         const KILL_SUIDGID = 1 << 11;
-        /// Others are kept as they are.
-        const _ = !0;
     }
 }
 
-/// Bits of `OpenOut::open_flags`, `FOPEN_*`.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
-)]
-#[repr(transparent)]
-pub struct FopenFlags(u32);
-
-bitflags! {
-    impl FopenFlags: u32 {
+flags! {
+    /// Bits of `OpenOut::open_flags`, `FOPEN_*`.
+    FopenFlags: u32 {
         /// Bypass the page cache.
         const DIRECT_IO = 1 << 0;
         /// Keep what is cached.
@@ -168,8 +165,6 @@ bitflags! {
         const PARALLEL_DIRECT_WRITES = 1 << 6;
         /// `backing_id` is valid and takes reads and writes.
         const PASSTHROUGH = 1 << 7;
-        /// Others are kept as they are.
-        const _ = !0;
     }
 }
 
