@@ -8,6 +8,7 @@
 use crate::error::{Error, Result};
 use crate::process::{Exit, Watched, is_stopped};
 use crate::role::self_as;
+use crate::signals::SAME_WISH;
 use crate::text::{OsText, span};
 use belay_memory::pulse::{BYTES, Seen, TOLD_AT};
 use belay_sys::process_with_lock;
@@ -30,8 +31,6 @@ const SHORT: Duration = Duration::from_secs(1);
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(1)];
 /// How often it is looked whether one hangs.
 const LOOK: Duration = Duration::from_secs(1);
-/// Wishes that come this close together are one.
-const SAME_WISH: Duration = Duration::from_millis(333);
 /// How soon it is looked again whether one that is to end has begun.
 const SOON: Duration = Duration::from_millis(1);
 /// So many short lives in a row are nothing unusual: somebody kills them.
@@ -200,7 +199,7 @@ impl Companions {
     /// that they were ending. Says whether they are.
     pub fn hurry(&mut self) -> bool {
         let first = *self.hurried.get_or_insert_with(Instant::now);
-        let killed = first.elapsed() > SAME_WISH;
+        let killed = first.elapsed() > Duration::from_nanos(SAME_WISH);
         if killed {
             self.kill();
         }

@@ -1,5 +1,6 @@
 //! Signals: as a readable descriptor, and what keeps a process from acting on one.
 
+use crate::clock::SECOND;
 use crate::error::{Error, Result};
 use crate::process::{is_frozen, is_stopped};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -9,6 +10,9 @@ use signal_hook::iterator::exfiltrator::SignalOnly;
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+
+/// Wishes to stop that come this close together, in nanoseconds, are one: Ctrl-C reaches all of a process group.
+pub const SAME_WISH: u64 = SECOND / 3;
 
 /// The end of children and the wishes to stop, as they arrive.
 #[derive(Debug)]

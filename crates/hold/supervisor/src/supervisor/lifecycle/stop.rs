@@ -4,13 +4,12 @@ use super::super::parts::deadlines::Due;
 use super::{Command, Lifecycle};
 use crate::clock::SECOND;
 use crate::ledger::{Book, Stop};
+use crate::signals::SAME_WISH;
 
 /// How long a daemon may take to unmount by itself.
 const PATIENCE: u64 = 10 * SECOND;
 /// How long a daemon that was killed as belay is to end may take to be gone.
 const KILLED: u64 = 10 * SECOND;
-/// Wishes to stop that come this close together are one: Ctrl-C reaches all of a process group.
-const SAME_WISH: u64 = SECOND / 3;
 
 /// What the next step depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
