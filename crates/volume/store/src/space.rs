@@ -122,16 +122,19 @@ impl<D: Disk> Store<D> {
 
     /// How many blocks of a group are free. A group without a block of its own is not made one.
     fn free_of(&mut self, group: u64) -> Result<u64> {
+        match self.known_group(group)? {
+            Some(key) => Ok(self.nodes.record::<Group>(key, 0)?.free.get()),
+            None => Ok(self.geometry.capacity_of(group)),
+        }
+    }
+
+    /// The block of a group; `None` if it was not written yet.
+    fn known_group(&mut self, group: u64) -> Result<Option<Key>> {
         let slot = layout::index_slot(group / FANOUT);
-        let all = self.geometry.capacity_of(group);
         let Some(index) = self.nodes.child(&self.disk, ROOT, slot, Kind::Index)? else {
-            return Ok(all);
+            return Ok(None);
         };
-        let slot = layout::slot(group % FANOUT);
-        let Some(key) = self.nodes.child(&self.disk, index, slot, Kind::Group)? else {
-            return Ok(all);
-        };
-        Ok(self.nodes.record::<Group>(key, 0)?.free.get())
+        self.nodes.child(&self.disk, index, layout::slot(group % FANOUT), Kind::Group)
     }
 
     /// Free blocks, those included that can be used after the next checkpoint only.

@@ -1,9 +1,9 @@
 //! Which free blocks are behind bitmaps that cannot be read.
 
 use crate::error::Result;
-use crate::geometry::{BITS, FANOUT};
-use crate::layout::{self, Kind};
-use crate::nodes::{Key, ROOT};
+use crate::geometry::BITS;
+use crate::layout;
+use crate::nodes::Key;
 use crate::store::Store;
 use belay_disk::Disk;
 
@@ -70,14 +70,7 @@ impl<D: Disk> Store<D> {
 
     /// Whether the bitmap block with the bit of `block` was written. Its group can be read.
     fn has_bitmap(&mut self, group: u64, block: u64) -> Result<bool> {
-        let slot = layout::index_slot(group / FANOUT);
-        let Some(index) = self.nodes.child(&self.disk, ROOT, slot, Kind::Index)? else {
-            return Ok(false);
-        };
-        let slot = layout::slot(group % FANOUT);
-        let Some(key) = self.nodes.child(&self.disk, index, slot, Kind::Group)? else {
-            return Ok(false);
-        };
+        let Some(key) = self.known_group(group)? else { return Ok(false) };
         let number = block % self.geometry.parameters.group_blocks / BITS;
         Ok(!self.nodes.pointer(key, layout::bitmap_slot(number))?.is_null())
     }
