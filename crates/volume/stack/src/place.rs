@@ -198,7 +198,8 @@ fn folders(volume: [u8; 16]) -> Result<[PathBuf; 3]> {
     Ok([top, volumes, place])
 }
 
-fn open_private(path: &Path) -> Result<File> {
+/// Opens a file that this user alone can use; it is made if there is none.
+pub(crate) fn open_private(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     options.open(path).with_context(|| format!("cannot open {}", path.display()))

@@ -1,7 +1,7 @@
 //! How the processes of a volume show that they get on.
 
 use crate::lasting::Lasting;
-use crate::place::{Place, Role};
+use crate::place::{Place, Role, open_private};
 use anyhow::{Context, Result};
 use belay_channel::client::Waits;
 use belay_disk::{BLOCK, Disk, FileDisk};
@@ -9,10 +9,8 @@ use belay_memory::pulse;
 use belay_sys::Mapping;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::cell::RefCell;
-use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -50,9 +48,7 @@ impl Pulse {
 
 fn map(place: &Place, role: Role) -> Result<Arc<Mapping>> {
     let path = place.pulse(role);
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let file = options.open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+    let file = open_private(&path)?;
     // Its room is taken: there would be no error later, but a signal.
     let bytes = pulse::BYTES as u64;
     fallocate(&file, FallocateFlags::empty(), 0, bytes)

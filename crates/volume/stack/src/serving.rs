@@ -257,7 +257,8 @@ impl<'a> Worker<'a> {
             });
         }
         let is_forget = [Opcode::FORGET, Opcode::BATCH_FORGET].contains(&request.opcode());
-        let outcome = if is_forget { self.handle_alone(message) } else { self.handle(message) };
+        let outcome =
+            if is_forget { self.handle_alone(message) } else { self.handle(message, unique) };
         match outcome? {
             Outcome::Reply(reply) => Some(reply),
             Outcome::Fault(reply, why) => {
@@ -276,19 +277,21 @@ impl<'a> Worker<'a> {
     }
 
     /// Handles a message; others are handled while it waits for something.
-    fn handle(&mut self, message: &[u8]) -> Option<Outcome> {
+    fn handle(&mut self, message: &[u8], unique: u64) -> Option<Outcome> {
         let mut fetched = Fetched::default();
-        let unique = Request::parse(message).ok()?.header.unique;
         let (mut rounds, mut progress) = (0, None);
         while rounds < PATIENCE {
             let mut state = lock(&self.serving.state);
             let handled = state.module.handle_with(&mut fetched, message, Time::now());
-            // What gets on may take as long as it takes.
-            let before = std::mem::replace(&mut progress, state.module.progress(unique));
-            rounds = if progress == before { rounds + 1 } else { 0 };
+            let reached = state.module.progress(unique);
             drop(state);
+            rounds += 1;
             match handled {
                 Ok(Outcome::Full) => {
+                    // What gets on may take as long as it takes.
+                    if std::mem::replace(&mut progress, reached) != reached {
+                        rounds = 0;
+                    }
                     self.give_turn_away();
                     if !self.make_room() {
                         return Some(Outcome::Full);
