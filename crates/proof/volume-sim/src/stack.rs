@@ -200,12 +200,14 @@ impl Stack {
         self.begin_cache().0.checkpoint(&mut lives.lower).map_err(|why| why.to_string())?;
         self.compare(&mut lives)?;
         let shared = Shared::new(self.memory.another(), self.layout);
-        let all = self.layout.capacity.frames;
         lives.module = self.begin_module(None)?;
-        match shared.free_frames() == all {
-            true => self.check(disks),
-            false => Err(format!("{} of {all} frames are free", shared.free_frames())),
+        for (what, pool) in [("frames", shared.frames()), ("cells", shared.cells())] {
+            let (free, all) = (pool.free(), pool.count());
+            if free != all {
+                return Err(format!("{free} of {all} {what} are free"));
+            }
         }
+        self.check(disks)
     }
 
     /// A process gone mad flips so many bits of the memory; the others go on with what they find. Whatever they say of it, none of them may

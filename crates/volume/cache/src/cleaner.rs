@@ -176,20 +176,20 @@ impl<M: Memory> Cleaner<M> {
             let crate::log::Slot::Published(first) = self.shared.slot(number) else {
                 return Err(Error::Damaged("a durable transaction is not in the log"));
             };
-            let (own, pages) =
-                self.shared.frames_of_record(first).map_err(|why| Error::Damaged(why.why()))?;
+            let (cells, pages) =
+                self.shared.places_of_record(first).map_err(|why| Error::Damaged(why.why()))?;
             if number + ANSWERS as u64 >= durable {
                 let read = self.shared.read_record(first);
                 let (record, _) = read.map_err(|why| Error::Damaged(why.why()))?;
                 self.shared.keep_answer(number, record.unique, &record.reply);
             }
             for page in pages {
-                self.shared.give_back_if(page);
+                self.shared.frames().give_back_if(page);
             }
             self.shared.set_trimmed(number + 1);
             // If this is not done the frames are found when their owner's next life begins.
-            for frame in own {
-                self.shared.give_back_if(frame);
+            for cell in cells {
+                self.shared.cells().give_back_if(cell);
             }
             self.shared.free_slot_after(number);
         }

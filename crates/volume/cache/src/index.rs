@@ -3,13 +3,13 @@
 //! Writes to one page are merged, and what was cut off or removed is gone. Each part knows of which transaction it is, so that it leaves
 //! the index when that transaction is durable: from then on the stores say the same.
 
-use crate::frames::Version;
 use crate::log::Slot;
+use crate::pool::Version;
 use crate::record::Record;
 use crate::shared::Shared;
 use belay_memory::Memory;
 use belay_object::{Class, Credit, ObjectId, Operation, PAGE, Transaction, Undecodable};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Something, and of which transaction it is.
 pub type Since<T> = (T, u64);
@@ -80,23 +80,36 @@ pub struct Index {
     owed: Credit,
     /// Pages that all of them make zeros of.
     punched: u64,
-    /// How many frames all of them take.
-    taken: usize,
-    /// By transaction: which frames it takes.
-    frames: BTreeMap<u64, Used>,
+    /// How many cells and frames all of them take.
+    taken: Taken,
+    /// What each of them takes, up to the one before `next`.
+    used: VecDeque<Used>,
 }
 
-/// The frames of a transaction.
+/// What a transaction takes.
 #[derive(Clone, Debug, Default)]
-pub struct Used {
-    /// Those that its record is in.
-    pub own: Vec<u32>,
-    /// Those with pages that it has written.
-    pub pages: Vec<Version>,
+struct Used {
+    /// The cells that its record is in.
+    cells: Vec<u32>,
+    /// The frames with pages that it has written.
+    pages: Vec<Version>,
     /// How much room it can take at most.
-    pub cost: Credit,
+    cost: Credit,
     /// Pages that it makes zeros of.
     punched: u64,
+}
+
+/// Numbers of cells and of frames.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    cells: usize,
+    frames: usize,
+}
+
+impl Taken {
+    fn and(self, used: &Used) -> Self {
+        Self { cells: self.cells + used.cells.len(), frames: self.frames + used.pages.len() }
+    }
 }
 
 impl Index {
@@ -136,16 +149,14 @@ impl Index {
         self.objects.iter().map(|(object, changed)| (*object, changed))
     }
 
-    /// The frames of the transactions in here.
-    pub fn frames(&self) -> impl Iterator<Item = u32> {
-        let own = self.frames.values().flat_map(|used| &used.own).copied();
-        let pages = self.frames.values().flat_map(|used| &used.pages).map(|page| page.frame);
-        own.chain(pages)
+    /// All cells that the transactions in here take.
+    pub fn cells(&self) -> impl Iterator<Item = u32> {
+        self.used.iter().flat_map(|used| &used.cells).copied()
     }
 
-    /// The frames of one of the transactions in here.
-    pub fn frames_of(&self, number: u64) -> Option<&Used> {
-        self.frames.get(&number)
+    /// All frames that they take.
+    pub fn frames(&self) -> impl Iterator<Item = u32> {
+        self.used.iter().flat_map(|used| &used.pages).map(|page| page.place)
     }
 
     /// Reads what was published, at most up to but not including `end`.
@@ -184,7 +195,7 @@ impl Index {
             if shared.durable() > self.next {
                 continue;
             }
-            let (record, own) = read?;
+            let (record, cells) = read?;
             let punched = punched_by(&record.transaction);
             if !self.has_room_for(punched) {
                 return Err(Undecodable::new("more pages are punched than there can be at once"));
@@ -193,31 +204,40 @@ impl Index {
             for operation in record.transaction.operations() {
                 self.apply(self.next, &operation?, &mut pages)?;
             }
-            self.is_possible(shared, own.len() + pages.len())?;
+            let used = Used { cells, pages, cost: record.cost, punched };
+            self.is_possible(shared, &used)?;
             each(self.next, &record);
             self.owed = self.owed.and(record.cost);
             self.punched += punched;
-            self.taken += own.len() + pages.len();
-            self.frames.insert(self.next, Used { own, pages, cost: record.cost, punched });
+            self.taken = self.taken.and(&used);
+            self.used.push_back(used);
             self.next += 1;
         }
         Ok(())
     }
 
-    /// Whether a transaction can have so many frames besides what is in here: none is in two that are not durable.
-    fn is_possible<M: Memory>(&self, shared: &Shared<M>, more: usize) -> Result<(), Undecodable> {
-        let all = shared.layout.capacity.frames as usize;
-        if self.taken + more <= all {
+    /// Whether a transaction can take that besides what is in here: no place is taken by two that are not durable.
+    fn is_possible<M: Memory>(&self, shared: &Shared<M>, more: &Used) -> Result<(), Undecodable> {
+        let fits = |taken: Taken| {
+            let taken = taken.and(more);
+            let capacity = (shared.layout.cells as usize, shared.layout.capacity.frames as usize);
+            taken.cells <= capacity.0 && taken.frames <= capacity.1
+        };
+        if fits(self.taken) {
             return Ok(());
         }
         // What is durable by now may have been given back, and taken again.
-        let frames_of = |used: &Used| used.own.len() + used.pages.len();
-        let taken: usize =
-            self.frames.range(shared.durable()..).map(|(_, used)| frames_of(used)).sum();
-        match taken + more <= all {
+        let old = self.older_than(shared.durable());
+        match fits(self.used.range(old..).fold(Taken::default(), Taken::and)) {
             true => Ok(()),
             false => Err(Undecodable::new("transactions have more frames than there are")),
         }
+    }
+
+    /// How many of the transactions in here come before that one.
+    fn older_than(&self, number: u64) -> usize {
+        let left = usize::try_from(self.next.saturating_sub(number)).unwrap_or(usize::MAX);
+        self.used.len().saturating_sub(left)
     }
 
     /// Forgets what is durable; calls `each` with all objects, and what has happened to them, before.
@@ -226,10 +246,10 @@ impl Index {
             return;
         }
         self.durable = durable;
-        self.frames = self.frames.split_off(&durable);
-        self.owed = self.frames.values().fold(Credit::default(), |all, one| all.and(one.cost));
-        self.punched = self.frames.values().map(|one| one.punched).sum();
-        self.taken = self.frames.values().map(|one| one.own.len() + one.pages.len()).sum();
+        self.used.drain(..self.older_than(durable));
+        self.owed = self.used.iter().fold(Credit::default(), |all, one| all.and(one.cost));
+        self.punched = self.used.iter().map(|one| one.punched).sum();
+        self.taken = self.used.iter().fold(Taken::default(), Taken::and);
         self.objects.retain(|object, changed| {
             each(*object, changed);
             changed.forget(durable);
@@ -269,7 +289,11 @@ impl Index {
                 changed.pages.retain(|page, _| *page < size.div_ceil(PAGE as u64));
             }
             Operation::SetAttributes { attributes, .. } => {
-                changed.attributes = Some((attributes.to_vec(), number));
+                // In the room of those before: a file's change again and again.
+                let (kept, since) = changed.attributes.get_or_insert_default();
+                kept.clear();
+                kept.extend_from_slice(attributes);
+                *since = number;
             }
             Operation::Punch { page, count, .. } => {
                 for page in page..page.saturating_add(count) {

@@ -5,7 +5,7 @@ use belay_object::PAGE;
 /// How much a cache holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// Frames: pages, and records of the log.
+    /// Frames: pages.
     pub frames: u32,
     /// Transactions between two checkpoints.
     pub slots: u32,
@@ -15,6 +15,12 @@ pub struct Capacity {
 pub const ENTRY: usize = 4;
 /// Words of a frame.
 pub const FRAME: usize = PAGE / 8;
+/// Words of a cell, which holds a record of the log, or a part of one. It is small, as the next life of a process looks at each record.
+pub const CELL: usize = 64;
+/// Cells for each transaction between two checkpoints: more than most of them take.
+const CELLS: u32 = 2;
+/// Cells besides those: what any one transaction takes.
+const MORE_CELLS: u32 = 64;
 /// Words before the log.
 const HEADER: usize = 64;
 
@@ -60,12 +66,18 @@ pub const LONGEST_ANSWER: usize = 256;
 pub struct Layout {
     /// What they hold.
     pub capacity: Capacity,
+    /// How many cells there are.
+    pub cells: u32,
     /// The log: a word for each slot.
     pub slots: usize,
     /// Answers to requests whose transactions have left the log.
     pub answers: usize,
+    /// The table of the cells: a word for each.
+    pub cell_table: usize,
     /// The table of the frames.
     pub table: usize,
+    /// The cells.
+    pub cell_area: usize,
     /// The frames.
     pub frames: usize,
     /// Words in all.
@@ -77,10 +89,18 @@ impl Layout {
     pub const fn new(capacity: Capacity) -> Self {
         let slots = HEADER;
         let answers = slots + capacity.slots as usize;
-        let table = answers + ANSWERS * ANSWER;
-        let frames = (table + capacity.frames as usize * ENTRY).next_multiple_of(FRAME);
+        let cells = capacity.slots.saturating_mul(CELLS).saturating_add(MORE_CELLS);
+        let cell_table = answers + ANSWERS * ANSWER;
+        let table = cell_table + cells as usize;
+        let cell_area = (table + capacity.frames as usize * ENTRY).next_multiple_of(FRAME);
+        let frames = (cell_area + cells as usize * CELL).next_multiple_of(FRAME);
         let words = frames + capacity.frames as usize * FRAME;
-        Self { capacity, slots, answers, table, frames, words }
+        Self { capacity, cells, slots, answers, cell_table, table, cell_area, frames, words }
+    }
+
+    /// Where a cell's content is.
+    pub fn cell(&self, cell: u32) -> usize {
+        self.cell_area + cell as usize * CELL
     }
 
     /// Where a frame's entry in the table is.

@@ -1,11 +1,12 @@
-//! The cache of a volume (Loris II-A, VI): frames and a log of transactions, in memory that outlives every process.
+//! The cache of a volume (Loris II-A, VI): frames of pages and a log of transactions, in memory that outlives every process.
 //!
 //! | module | answers |
 //! | --- | --- |
 //! | [`layout`] | what is where in the memory |
-//! | [`frames`] | pages, who may fill one, and how a reader knows that it is still the same |
+//! | [`pool`] | who may fill a frame or a cell, and how a reader knows that it is still the same |
+//! | [`frames`] | pages |
 //! | [`log`] | how a transaction is published, by one store, and found by others |
-//! | [`record`] | how a transaction lies in frames |
+//! | [`record`] | how a transaction lies in cells |
 //! | [`index`] | what all transactions since the last checkpoint come to: one process's own view of the log |
 //! | [`clean`] | what was read from the layer below, kept for the next time |
 //! | [`recent`] | whether what was fetched from the layer below meanwhile is still right |
@@ -25,7 +26,7 @@
 //! - What was published does not change. A newer version of a page is another frame.
 //! - The stores change in checkpoints only. So a store that dies is opened at its last checkpoint, and what was under way is done again
 //!   from the log, as a whole.
-//! - A frame is given back when what it holds is durable on the stores. Its version changes then, by which a reader who looks twice
+//! - A frame or a cell is given back when what it holds is durable on the stores. Its version changes then, by which a reader who looks twice
 //!   sees that it has read something else.
 
 #![forbid(unsafe_code)]
@@ -43,6 +44,7 @@ pub mod intent;
 pub mod layout;
 pub mod log;
 pub mod mount;
+pub mod pool;
 pub mod publisher;
 pub mod recent;
 pub mod record;

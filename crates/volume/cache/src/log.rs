@@ -1,7 +1,7 @@
 //! The log: which transactions there are, in their order.
 //!
 //! A slot is one word. For transaction *n*, which has slot *n* modulo their number, it says in this order: that it is free for *n*, and then
-//! in which frame the record of *n* begins. The store that turns the one into the other publishes the transaction, and gives it its
+//! in which cell the record of *n* begins. The store that turns the one into the other publishes the transaction, and gives it its
 //! number: whoever fails at it, because somebody else was faster, looks at what that one has done, and tries the next one. So a publisher
 //! that dies leaves no gap, and knows all that is before what it publishes.
 
@@ -17,7 +17,7 @@ use belay_object::{Credit, Room};
 pub enum Slot {
     /// It is free for this transaction.
     Free,
-    /// The transaction is published; its record begins in this frame.
+    /// The transaction is published; its record begins in this cell.
     Published(u32),
     /// It is another transaction's: an earlier one, whose checkpoint is not there yet, or a later one.
     Other,

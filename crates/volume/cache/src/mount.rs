@@ -8,7 +8,7 @@ use belay_memory::Memory;
 
 /// Says that it is a cache's memory, of this version. It is another one as soon as its layout is another one, or the messages are between
 /// the processes that use it: those of two versions never work together.
-const VALID: u64 = u64::from_le_bytes(*b"belaych2");
+const VALID: u64 = u64::from_le_bytes(*b"belaych3");
 
 /// Transactions that the next life of a process reads within a few milliseconds.
 const MOST_READ: u64 = 1024;
@@ -69,11 +69,11 @@ impl<M: Memory> Shared<M> {
     }
 
     /// Whether so much is published that a checkpoint is due before its time: half of what there is room for, or as much as the next life
-    /// of a process can read without being missed. Frames are counted by their own.
+    /// of a process can read without being missed. Frames and cells are counted by their own.
     pub fn has_much(&self) -> bool {
         let much = (u64::from(self.layout.capacity.slots) / 2).min(MOST_READ);
         let is_far = !matches!(self.slot(self.durable() + much), Slot::Free);
-        is_far || self.free_frames() < self.layout.capacity.frames / 2
+        is_far || [self.frames(), self.cells()].iter().any(|pool| pool.free() < pool.count() / 2)
     }
 
     /// Whether all that was published is in a checkpoint of the stores: nothing is lost with this memory.

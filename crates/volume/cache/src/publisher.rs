@@ -5,11 +5,11 @@ mod reading;
 use crate::clean::Clean;
 use crate::credit::Known;
 use crate::error::Error;
-use crate::frames::Version;
 use crate::index::{Index, punched_by};
 use crate::log::Slot;
+use crate::pool::{Pool, Version};
 use crate::recent::Recent;
-use crate::record::{Record, frames_of};
+use crate::record::{Record, cells_of};
 use crate::shared::Shared;
 use belay_memory::Memory;
 use belay_object::{Class, Credit, ObjectId, Operation, PAGE, Transaction, Undecodable};
@@ -25,7 +25,9 @@ pub struct Publisher<M: Memory> {
     index: Index,
     clean: Clean,
     recent: Recent,
-    hint: u32,
+    /// Where to look next for a free frame, and for a free cell.
+    next_frame: u32,
+    next_cell: u32,
 }
 
 /// A transaction that is being made. Nobody sees anything of it, and it can be dropped ([`Publisher::drop_draft`]).
@@ -33,6 +35,7 @@ pub struct Publisher<M: Memory> {
 pub struct Draft {
     transaction: Transaction,
     frames: Vec<u32>,
+    cells: Vec<u32>,
     known: BTreeMap<ObjectId, Known>,
     takes_away: bool,
 }
@@ -66,6 +69,23 @@ fn damaged<L>(why: &Undecodable) -> Error<L> {
     Error::Damaged(why.why())
 }
 
+/// Takes a place for a transaction that has some already.
+fn take<M: Memory, L>(
+    pool: &Pool<'_, M>,
+    generation: u32,
+    next: &mut u32,
+    taken: &mut Vec<u32>,
+) -> Result<u32, Error<L>> {
+    let Some(place) = pool.take(generation, next) else {
+        let all = pool.count() as usize;
+        // If nearly all of them are its own a checkpoint does not help.
+        let is_too_large = taken.len() >= all - all / 8;
+        return Err(if is_too_large { Error::NoSpace } else { Error::Full });
+    };
+    taken.push(place);
+    Ok(place)
+}
+
 impl<M: Memory> Publisher<M> {
     /// A new life of a process. What earlier lives were making is dropped; what they have done tells
     /// [`crate::answers::Answers`].
@@ -75,24 +95,20 @@ impl<M: Memory> Publisher<M> {
     pub fn attach<L>(shared: Shared<M>, generation: u32) -> Result<Self, Error<L>> {
         let mut index = Index::of(&shared);
         index.catch_up(&shared, u64::MAX).map_err(|why| damaged(&why))?;
-        let mut used = vec![false; shared.layout.capacity.frames as usize];
-        let mut use_frame = |frame: u32| {
-            if let Some(used) = used.get_mut(frame as usize) {
-                *used = true;
-            }
-        };
-        index.frames().for_each(&mut use_frame);
         // What is durable and not given back yet is the cleaner's.
+        let (mut cells, mut frames) = (Vec::new(), Vec::new());
         for number in shared.trimmed()..index.durable() {
             if let Slot::Published(first) = shared.slot(number)
-                && let Ok((own, pages)) = shared.frames_of_record(first)
+                && let Ok((of_record, pages)) = shared.places_of_record(first)
             {
-                own.into_iter().chain(pages).for_each(|version| use_frame(version.frame));
+                cells.extend(of_record.iter().map(|version| version.place));
+                frames.extend(pages.iter().map(|version| version.place));
             }
         }
-        shared.sweep(generation, &used);
+        shared.cells().sweep(generation, index.cells().chain(cells));
+        shared.frames().sweep(generation, index.frames().chain(frames));
         let (clean, recent) = (Clean::default(), Recent::new(index.next()));
-        Ok(Self { shared, generation, index, clean, recent, hint: 0 })
+        Ok(Self { shared, generation, index, clean, recent, next_frame: 0, next_cell: 0 })
     }
 
     /// Keeps up to so many bytes of what it reads from the layer below.
@@ -169,24 +185,14 @@ impl<M: Memory> Publisher<M> {
     ) -> Result<(), Error<L>> {
         let mut versions = Vec::new();
         for (number, content) in (page..).zip(pages) {
-            let frame = self.take(draft)?;
+            let (frames, next) = (self.shared.frames(), &mut self.next_frame);
+            let frame = take(&frames, self.generation, next, &mut draft.frames)?;
             self.shared.fill(frame, object, number, content);
-            versions.push(self.shared.version(frame).map_or(0, Version::number).into());
+            versions.push(frames.version(frame).map_or(0, Version::number).into());
         }
         let frames: &[U64] = &versions;
         draft.transaction.add(&Operation::Pages { object, page, frames });
         Ok(())
-    }
-
-    fn take<L>(&mut self, draft: &mut Draft) -> Result<u32, Error<L>> {
-        let Some(frame) = self.shared.take(self.generation, &mut self.hint) else {
-            let all = self.shared.layout.capacity.frames as usize;
-            // If nearly all frames are its own a checkpoint does not help.
-            let is_too_large = draft.frames.len() >= all - all / 8;
-            return Err(if is_too_large { Error::NoSpace } else { Error::Full });
-        };
-        draft.frames.push(frame);
-        Ok(frame)
     }
 
     /// Publishes a transaction, with the request that it is of and the reply to that; gives its number. Before that everything can fail,
@@ -210,11 +216,11 @@ impl<M: Memory> Publisher<M> {
     }
 
     fn publish<L>(&mut self, draft: &mut Draft, mut record: Record) -> Result<u64, Error<L>> {
-        let mut own = Vec::new();
-        for _ in 0..frames_of(&record) {
-            own.push(self.take(draft)?);
+        for _ in 0..cells_of(&record) {
+            let (cells, next) = (self.shared.cells(), &mut self.next_cell);
+            take(&cells, self.generation, next, &mut draft.cells)?;
         }
-        let first = own.first().copied().ok_or(Error::Full)?;
+        let first = draft.cells.first().copied().ok_or(Error::Full)?;
         let punched = punched_by(&record.transaction);
         loop {
             self.refresh()?;
@@ -225,7 +231,7 @@ impl<M: Memory> Publisher<M> {
             let cost = self.index.cost_of(&record.transaction, &draft.known);
             record.cost = cost.map_err(|why| damaged(&why))?;
             self.find_room(record.cost, draft.takes_away)?;
-            self.shared.write_record(&record, &own);
+            self.shared.write_record(&record, &draft.cells);
             match self.shared.publish(number, first) {
                 Slot::Free => {
                     // So that none of its own is skipped. If the log makes no sense, whoever reads next is told.
@@ -255,8 +261,10 @@ impl<M: Memory> Publisher<M> {
 
     /// Drops a transaction.
     pub fn drop_draft(&self, draft: Draft) {
-        for frame in draft.frames {
-            self.shared.give_back(frame, self.generation);
+        for (pool, places) in
+            [(self.shared.frames(), draft.frames), (self.shared.cells(), draft.cells)]
+        {
+            places.into_iter().for_each(|place| pool.give_back(place, self.generation));
         }
     }
 

@@ -1,7 +1,7 @@
-//! How a transaction lies in frames: the first one has a head and the first bytes, each further one the frame after it and the next bytes.
+//! How a transaction lies in cells: the first one has a head and the first bytes, each further one the cell after it and the next bytes.
 
-use crate::frames::Version;
-use crate::layout::FRAME;
+use crate::layout::CELL;
+use crate::pool::Version;
 use crate::shared::Shared;
 use belay_memory::Memory;
 use belay_object::{Credit, Operation, Transaction, Undecodable};
@@ -20,20 +20,20 @@ pub struct Record {
     pub cost: Credit,
 }
 
-/// Words of the head: the next frame, the lengths of reply and transaction, the request, a checksum over all, and blocks and pairs that it can
+/// Words of the head: the next cell, the lengths of reply and transaction, the request, a checksum over all, and blocks and pairs that it can
 /// take.
 const HEAD: usize = 5;
-/// Words of the head of a further frame.
+/// Words of the head of a further cell.
 const NEXT: usize = 1;
 /// The longest record, in bytes: more than a request can bring about.
 const LONGEST: usize = 1 << 20;
 
-/// How many frames a record takes.
-pub(crate) fn frames_of(record: &Record) -> usize {
+/// How many cells a record takes.
+pub(crate) fn cells_of(record: &Record) -> usize {
     let words = length(record) / 8;
-    match words.checked_sub(FRAME - HEAD) {
+    match words.checked_sub(CELL - HEAD) {
         None | Some(0) => 1,
-        Some(more) => 1 + more.div_ceil(FRAME - NEXT),
+        Some(more) => 1 + more.div_ceil(CELL - NEXT),
     }
 }
 
@@ -59,14 +59,14 @@ fn word_of(cost: Credit) -> u64 {
 }
 
 impl<M: Memory> Shared<M> {
-    /// Writes a record into frames that were taken for it ([`frames_of`]).
-    pub(crate) fn write_record(&self, record: &Record, frames: &[u32]) {
+    /// Writes a record into cells that were taken for it ([`cells_of`]).
+    pub(crate) fn write_record(&self, record: &Record, cells: &[u32]) {
         let bytes = bytes_of(record);
         let lengths = (record.reply.len() as u64) << 32 | record.transaction.bytes().len() as u64;
         let mut rest = bytes.as_slice();
-        for (number, frame) in frames.iter().enumerate() {
-            let at = self.layout.content(*frame);
-            let next = frames.get(number + 1).map_or(0, |next| u64::from(*next) + 1);
+        for (number, cell) in cells.iter().enumerate() {
+            let at = self.layout.cell(*cell);
+            let next = cells.get(number + 1).map_or(0, |next| u64::from(*next) + 1);
             self.memory.store(at, next);
             let head = if number == 0 { HEAD } else { NEXT };
             if number == 0 {
@@ -74,19 +74,19 @@ impl<M: Memory> Shared<M> {
                 let checksum = checksum(lengths, record.unique, cost, &bytes);
                 self.memory.store_words(at + 1, [lengths, record.unique, checksum, cost]);
             }
-            let (here, later) = rest.split_at(rest.len().min((FRAME - head) * 8));
+            let (here, later) = rest.split_at(rest.len().min((CELL - head) * 8));
             self.memory.store_bytes(at + head, here);
             rest = later;
         }
     }
 
-    /// Reads the record that begins in a frame, and in which frames it is.
+    /// Reads the record that begins in a cell, and in which cells it is.
     ///
     /// # Errors
     /// If it is none.
     pub(crate) fn read_record(&self, first: u32) -> Result<(Record, Vec<u32>), Undecodable> {
-        let mut frames = Vec::new();
-        let at = self.layout.content(first);
+        let mut cells = Vec::new();
+        let at = self.layout.cell(first);
         let [lengths, unique, sum, cost] = self.memory.load_fields(at, [1, 2, 3, 4]);
         let (reply, transaction) = ((lengths >> 32) as usize, lengths as usize & 0xffff_ffff);
         let whole = reply.next_multiple_of(8) + transaction;
@@ -95,18 +95,21 @@ impl<M: Memory> Shared<M> {
         }
         let mut bytes = Vec::with_capacity(whole);
         let mut next = u64::from(first) + 1;
-        while let Some(frame) = next.checked_sub(1) {
-            let frame = u32::try_from(frame).unwrap_or(u32::MAX);
-            if frame >= self.layout.capacity.frames || frames.len() > LONGEST / (FRAME * 8) + 1 {
+        while let Some(cell) = next.checked_sub(1) {
+            let cell = u32::try_from(cell).unwrap_or(u32::MAX);
+            if cell >= self.layout.cells || cells.len() > LONGEST / (CELL * 8) + 1 {
                 return Err(Undecodable::new("a record leads out of the memory"));
             }
-            let at = self.layout.content(frame);
-            let head = if frames.is_empty() { HEAD } else { NEXT };
-            let here = (whole - bytes.len()).min((FRAME - head) * 8);
+            let at = self.layout.cell(cell);
+            let head = if cells.is_empty() { HEAD } else { NEXT };
+            let here = (whole - bytes.len()).min((CELL - head) * 8);
+            if here == 0 && !cells.is_empty() {
+                return Err(Undecodable::new("a record goes on behind its end"));
+            }
             let begin = bytes.len();
             bytes.resize(begin + here, 0);
             self.memory.load_bytes(at + head, bytes.get_mut(begin..).unwrap_or_default());
-            frames.push(frame);
+            cells.push(cell);
             next = self.memory.load(at);
         }
         if bytes.len() != whole || checksum(lengths, unique, cost, &bytes) != sum {
@@ -116,25 +119,82 @@ impl<M: Memory> Shared<M> {
         bytes.truncate(reply);
         let transaction = Transaction::decode(operations)?;
         let cost = Credit { blocks: cost >> 32, pairs: cost & 0xffff_ffff };
-        Ok((Record { unique, reply: bytes, transaction, cost }, frames))
+        Ok((Record { unique, reply: bytes, transaction, cost }, cells))
     }
 
-    /// The frames of the record that begins in a frame, and those with its pages, each as it is now.
+    /// The cells of the record that begins in a cell, each as it is now, and the frames with its pages.
     ///
     /// # Errors
     /// If it is none.
-    pub(crate) fn frames_of_record(
+    pub(crate) fn places_of_record(
         &self,
         first: u32,
     ) -> Result<(Vec<Version>, Vec<Version>), Undecodable> {
-        let (record, own) = self.read_record(first)?;
+        let (record, cells) = self.read_record(first)?;
         let mut pages = Vec::new();
         for operation in record.transaction.operations() {
             if let Operation::Pages { frames, .. } = operation? {
                 pages.extend(frames.iter().map(|frame| Version::from_number(frame.get())));
             }
         }
-        let own = own.into_iter().filter_map(|frame| self.version(frame)).collect();
-        Ok((own, pages))
+        let cells = cells.into_iter().filter_map(|cell| self.cells().version(cell)).collect();
+        Ok((cells, pages))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{Capacity, Layout};
+    use belay_object::ObjectId;
+    use belay_sys::Mapping;
+
+    fn record(operations: u64, reply: usize) -> Record {
+        let mut transaction = Transaction::new();
+        for number in 0..operations {
+            transaction.add(&Operation::Delete { object: ObjectId(number) });
+        }
+        let cost = Credit { blocks: operations, pairs: 1 };
+        Record { unique: operations + 7, reply: vec![reply as u8; reply], transaction, cost }
+    }
+
+    /// Whatever its length, in cells in whatever order; and a flipped bit in any of them is noticed.
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let layout = Layout::new(Capacity { frames: 1, slots: 1 });
+        let shared = Shared::new(Mapping::blank(layout.words * 8).unwrap(), layout);
+        for (operations, reply) in
+            (0..60).flat_map(|operations| [(operations, 0), (operations, 101)])
+        {
+            let record = record(operations, reply);
+            let cells: Vec<u32> = (0..cells_of(&record) as u32).rev().collect();
+            shared.write_record(&record, &cells);
+            let read = shared.read_record(cells[0]).unwrap();
+            assert_eq!(read, (record, cells.clone()), "{operations} operations");
+            for cell in cells.iter().filter(|_| operations > 0) {
+                // The first word behind the head of any cell is a part of what was written, unless the record ends before.
+                let at = layout.cell(*cell) + HEAD;
+                let word = shared.memory.load(at);
+                shared.memory.store(at, word ^ 1 << 40);
+                let is_in = shared.read_record(cells[0]).is_err();
+                shared.memory.store(at, word);
+                assert!(is_in || cell == &cells[cells.len() - 1], "{operations} operations");
+            }
+        }
+    }
+
+    #[test]
+    fn records_that_lead_anywhere_are_none() {
+        let layout = Layout::new(Capacity { frames: 1, slots: 1 });
+        let shared = Shared::new(Mapping::blank(layout.words * 8).unwrap(), layout);
+        let record = record(20, 3);
+        shared.write_record(&record, &[4, 5]);
+        // A loop, and a cell that there is not.
+        for next in [4, 5, 6, u64::from(layout.cells) + 1, u64::MAX] {
+            shared.memory.store(layout.cell(5), next);
+            let read = shared.read_record(4);
+            assert!(read.is_err(), "{next}: {read:?}");
+        }
+        assert!(shared.read_record(layout.cells).is_err());
     }
 }

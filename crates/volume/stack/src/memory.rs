@@ -2,6 +2,7 @@
 
 use crate::place::Place;
 use anyhow::{Context, Result, bail, ensure};
+use belay_cache::layout::{CELL, ENTRY, FRAME};
 use belay_cache::{Capacity, Layout, Shared};
 use belay_sys::Mapping;
 use rustix::fs::{FallocateFlags, fallocate};
@@ -21,8 +22,9 @@ const MOST_FRAMES: u32 = 1 << 22;
 
 /// What fits into so many bytes.
 pub fn capacity(bytes: u64) -> Capacity {
-    let frames = u32::try_from(bytes / 4096).unwrap_or(MOST_FRAMES).clamp(1024, MOST_FRAMES);
-    // A transaction takes two frames or more.
+    // Of each frame: a page, its entry in the table, half a slot, and a cell with its entry.
+    const EACH: u64 = (FRAME + ENTRY + CELL) as u64 * 8 + 4 + 8;
+    let frames = u32::try_from(bytes / EACH).unwrap_or(MOST_FRAMES).clamp(1024, MOST_FRAMES);
     Capacity { frames, slots: frames / 2 }
 }
 

@@ -5,7 +5,7 @@ use super::{Bytes, change, fill, use_all};
 use crate::memory::SimMemory;
 use belay_cache::answers::Answers;
 use belay_cache::intent::{replay, waiting};
-use belay_cache::layout::{ANSWER, ENTRY};
+use belay_cache::layout::{ANSWER, CELL, ENTRY};
 use belay_cache::{Capacity, Cleaner, Layout, Publisher, Shared};
 use belay_memory::Memory;
 use belay_object::{Lower, ObjectId, Transaction};
@@ -63,16 +63,18 @@ impl Default for World {
     }
 }
 
-/// A word: of the header, the log, the answers, the table, or a frame.
+/// A word: of the header, the log, the answers, a table, a cell, or a frame.
 fn place(layout: &Layout, bytes: &mut Bytes<'_>) -> usize {
     let frames = CAPACITY.frames as usize;
-    match bytes.byte() % 8 {
+    let cells = layout.cells as usize;
+    match bytes.byte() % 9 {
         0..3 => bytes.below(24),
         3 => layout.slots + bytes.below(CAPACITY.slots as usize),
         4 => layout.answers + bytes.below(40 * ANSWER),
         5 => layout.table + bytes.below(frames * ENTRY),
+        6 => layout.cell_table + bytes.below(cells),
         // What a record begins with.
-        6 => layout.frames + bytes.below(frames) * 512 + bytes.below(8),
+        7 => layout.cell_area + bytes.below(cells) * CELL + bytes.below(8),
         _ => layout.frames + bytes.below(frames * 512),
     }
 }
@@ -101,7 +103,7 @@ fn publish(shared: &Shared<SimMemory>, below: &mut Objects, operations: Vec<u8>)
 /// Does what all processes of a volume do with the memory.
 fn use_memory(shared: &Shared<SimMemory>, below: &mut Objects) {
     let _ = (shared.is_valid(), shared.has_much(), shared.is_empty(), shared.last_sealed());
-    let _ = (shared.free_frames(), shared.is_cleared(1), shared.durable());
+    let _ = (shared.frames().free(), shared.cells().free(), shared.is_cleared(1), shared.durable());
     let mut answers = Answers::default();
     for unique in [7, u64::MAX] {
         let _ = answers.to(shared, unique);

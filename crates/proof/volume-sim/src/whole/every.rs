@@ -8,16 +8,16 @@ use crate::Random;
 use crate::disk::SimDisk;
 use crate::outcome::Outcome;
 use crate::posix::Act;
-use belay_cache::layout::FRAME;
+use belay_cache::layout::CELL;
 use belay_cache::{Capacity, Cleaner, Shared};
 use rand::{Rng, SeedableRng};
 use std::cell::RefCell;
 
 /// What is done in a short history besides its beginning.
 const DEEDS: usize = 12;
-/// Stores to the beginning of a frame are those of the heads of records.
+/// Stores to the beginning of a cell are those of the heads of records.
 const HEAD_STORES: usize = 8;
-/// Of the other stores to frames, one of so many is one at which somebody dies.
+/// Of the other stores to cells and frames, one of so many is one at which somebody dies.
 const PAGE_STORES: usize = 97;
 
 /// Something to work with: a directory, and files of which one is synced.
@@ -145,10 +145,11 @@ pub fn every_store(seed: u64) -> Result<Outcome, String> {
         Ok(())
     })?;
     let Some((module, cache)) = traces.take() else { return Err("nothing was traced".to_owned()) };
-    let frames = short.volume.layout.frames;
+    let (cells, frames) = (short.volume.layout.cell_area, short.volume.layout.frames);
     let ends = |trace: Vec<usize>| -> Vec<u64> {
         let is_end = |(number, at): &(usize, usize)| {
-            *at < frames || at % FRAME < HEAD_STORES || number % PAGE_STORES == 0
+            let is_head = (cells..frames).contains(at) && (at - cells) % CELL < HEAD_STORES;
+            *at < cells || is_head || number % PAGE_STORES == 0
         };
         trace.into_iter().enumerate().filter(is_end).map(|(number, _)| number as u64).collect()
     };

@@ -103,6 +103,7 @@ impl Lower for Below {
 }
 
 /// Ends the others, also when something fails.
+#[allow(dead_code, reason = "not all tests that share this have others")]
 pub struct Over<'a>(pub &'a AtomicBool);
 
 impl Drop for Over<'_> {
