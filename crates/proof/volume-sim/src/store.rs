@@ -321,8 +321,20 @@ fn apply(
                 known.blocks.retain(|number, _| !(first..first + count).contains(number));
             }
         }
-        Act::Checkpoint => {
+        Act::Checkpoint if random.random_bool(0.5) => {
             store.checkpoint().map_err(say)?;
+        }
+        // In steps, between which all can be read.
+        Act::Checkpoint => {
+            store.begin_checkpoint().map_err(say)?;
+            compare(store, model)?;
+            store.flush().map_err(say)?;
+            compare(store, model)?;
+            store.seal_checkpoint().map_err(say)?;
+            compare(store, model)?;
+            store.flush().map_err(say)?;
+            compare(store, model)?;
+            store.end_checkpoint().map_err(say)?;
         }
     }
     Ok(())

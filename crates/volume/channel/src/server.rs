@@ -2,7 +2,7 @@
 
 use crate::frame::{self, Inbox};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use serde::Serialize;
@@ -28,8 +28,18 @@ pub trait Service {
     /// What is answered.
     type Answer: Serialize;
 
-    /// Answers who is connected by this number; `None` cuts it off.
+    /// Answers who is connected by this number; `None` if the answer comes later ([`Service::later`]).
     fn answer(&mut self, client: u64, ask: Self::Ask) -> Option<Self::Answer>;
+
+    /// What can be read when there may be an answer that comes later.
+    fn wakes(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Answers that come later, and to whom. It is asked in each turn.
+    fn later(&mut self) -> Vec<(u64, Self::Answer)> {
+        Vec::new()
+    }
 
     /// When something is due that nobody asks for.
     fn due(&self) -> Option<Instant> {
@@ -85,7 +95,7 @@ impl Server {
     /// Those of poll(2).
     pub fn run(&mut self, service: &mut impl Service, stop: &OwnedFd) -> io::Result<()> {
         while !service.is_over() {
-            let ready = self.wait(service.due(), stop)?;
+            let ready = self.wait(service.due(), stop, service.wakes())?;
             service.turn();
             if service.due().is_some_and(|due| due <= Instant::now()) {
                 service.act();
@@ -98,19 +108,30 @@ impl Server {
             }
             for number in ready.clients {
                 if !self.serve(number, service) {
-                    self.clients.retain(|client| client.number != number);
+                    self.cut_off(number);
+                }
+            }
+            for (number, answer) in service.later() {
+                if !self.send(number, &answer) {
+                    self.cut_off(number);
                 }
             }
         }
         Ok(())
     }
 
-    fn wait(&self, due: Option<Instant>, stop: &OwnedFd) -> io::Result<Ready> {
+    fn wait(
+        &self,
+        due: Option<Instant>,
+        stop: &OwnedFd,
+        wakes: Option<BorrowedFd<'_>>,
+    ) -> io::Result<Ready> {
         let mut polled = vec![
             PollFd::new(stop, PollFlags::IN),
             PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN),
         ];
         polled.extend(self.clients.iter().map(|client| PollFd::new(&client.stream, PollFlags::IN)));
+        polled.extend(wakes.map(|wakes| PollFd::from_borrowed_fd(wakes, PollFlags::IN)));
         let left = due.map_or(TURN, |due| due.saturating_duration_since(Instant::now())).min(TURN);
         let limit =
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
@@ -145,8 +166,17 @@ impl Server {
             Ok(None) => return true,
             Err(_) => return false,
         };
-        let Some(answer) = service.answer(number, ask) else { return false };
-        frame::send(&mut client.stream, &answer).is_ok()
+        service.answer(number, ask).is_none_or(|answer| self.send(number, &answer))
+    }
+
+    /// Sends somebody an answer; false if it is to be cut off.
+    fn send(&mut self, number: u64, answer: &impl Serialize) -> bool {
+        let client = self.clients.iter_mut().find(|client| client.number == number);
+        client.is_none_or(|client| frame::send(&mut client.stream, answer).is_ok())
+    }
+
+    fn cut_off(&mut self, number: u64) {
+        self.clients.retain(|client| client.number != number);
     }
 }
 

@@ -5,6 +5,7 @@ use belay_object::{Credit, ObjectId, Room};
 use belay_store::intent::Broken;
 use belay_store::root::{self, Checkpoint};
 use belay_store::{Class, FileId, Identity, Parameters, Store};
+use std::io;
 use thiserror::Error;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -210,11 +211,62 @@ impl<D: Disk> Logical<D> {
     /// # Errors
     /// If a disk fails. The volume has this checkpoint then, or the one before.
     pub fn checkpoint(&mut self) -> Result<u64> {
-        let mut epoch = 0;
+        self.begin_checkpoint()?;
+        self.each(Store::flush)?;
+        self.seal_checkpoint()?;
+        self.each(Store::flush)?;
+        self.end_checkpoint()
+    }
+
+    /// The first step of a checkpoint, for whoever reads while the disks are flushed ([`Store::begin_checkpoint`]). A flush of all disks comes
+    /// next, of which the volume is told ([`Logical::flushed`]).
+    ///
+    /// # Errors
+    /// As for [`Logical::checkpoint`].
+    pub fn begin_checkpoint(&mut self) -> Result<()> {
+        self.each(Store::begin_checkpoint).map(|_| ())
+    }
+
+    /// The second step, when all disks were flushed. A flush of all of them comes next.
+    ///
+    /// # Errors
+    /// As for [`Logical::checkpoint`].
+    pub fn seal_checkpoint(&mut self) -> Result<()> {
+        self.each(Store::seal_checkpoint).map(|_| ())
+    }
+
+    /// The last step, when all disks were flushed again. Gives the epoch that has ended.
+    ///
+    /// # Errors
+    /// As for [`Logical::checkpoint`].
+    pub fn end_checkpoint(&mut self) -> Result<u64> {
+        self.each(Store::end_checkpoint).map(Option::unwrap_or_default)
+    }
+
+    /// How a flush of each of the disks has ended.
+    ///
+    /// # Errors
+    /// As for [`Logical::checkpoint`].
+    pub fn flushed(&mut self, done: Vec<io::Result<()>>) -> Result<()> {
+        let mut done = done.into_iter();
+        self.each(|store| store.flushed(done.next().unwrap_or(Ok(())))).map(|_| ())
+    }
+
+    /// The disks, in the order of the stores.
+    pub fn disks(&self) -> impl Iterator<Item = &D> {
+        self.stores.iter().map(Store::disk)
+    }
+
+    /// Has each of the stores do something; gives what the last one gives.
+    fn each<T>(
+        &mut self,
+        mut act: impl FnMut(&mut Store<D>) -> belay_store::Result<T>,
+    ) -> Result<Option<T>> {
+        let mut last = None;
         for (number, store) in self.stores.iter_mut().enumerate() {
-            epoch = store.checkpoint().map_err(|why| Error::Store { store: number, why })?;
+            last = Some(act(store).map_err(|why| Error::Store { store: number, why })?);
         }
-        Ok(epoch)
+        Ok(last)
     }
 
     fn label(&self, store: usize) -> Result<Label> {

@@ -114,7 +114,7 @@ impl Waits for Pulse {
 /// A disk that is waited for, and which says of a read error that lasts that it does ([`io::ErrorKind::InvalidData`]).
 #[derive(Debug)]
 pub struct AwaitedDisk {
-    disk: FileDisk,
+    disk: Arc<FileDisk>,
     pulse: Pulse,
     lasting: Rc<RefCell<Lasting>>,
 }
@@ -122,7 +122,17 @@ pub struct AwaitedDisk {
 impl AwaitedDisk {
     /// This one, with what is remembered of it.
     pub(crate) fn new(disk: FileDisk, pulse: Pulse, lasting: Rc<RefCell<Lasting>>) -> Self {
-        Self { disk, pulse, lasting }
+        Self { disk: Arc::new(disk), pulse, lasting }
+    }
+
+    /// What is waited for, for whoever flushes it in another thread, and says how that has ended ([`AwaitedDisk::flushed`]).
+    pub(crate) fn disk(&self) -> Arc<FileDisk> {
+        Arc::clone(&self.disk)
+    }
+
+    /// It was flushed, or not.
+    pub(crate) fn flushed(&self, is_done: bool) {
+        self.lasting.borrow_mut().flushed(is_done);
     }
 }
 
@@ -154,7 +164,7 @@ impl Disk for AwaitedDisk {
 
     fn flush(&self) -> io::Result<()> {
         let done = self.pulse.waiting(|| self.disk.flush());
-        self.lasting.borrow_mut().flushed(done.is_ok());
+        self.flushed(done.is_ok());
         done
     }
 }

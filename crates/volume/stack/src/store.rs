@@ -3,6 +3,8 @@
 //! It keeps nothing to itself: what is not in the last checkpoint is in the cache's memory, and comes again. So after any error of a
 //! change it opens its stores at their last checkpoint.
 
+mod taking;
+
 use crate::ending::{Left, asked_to_end};
 use crate::lasting::Lasting;
 use crate::place::{Place, Role};
@@ -14,10 +16,12 @@ use belay_disk::{FileDisk, OpenError};
 use belay_logical::Logical;
 use belay_object::{Attributes, Class, Credit, Lower, ObjectId, Operation, PAGE, Transaction};
 use std::cell::RefCell;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
+use taking::{Next, Taking};
 
 /// How long a disk may be in use by a process that is about to be gone.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -47,6 +51,8 @@ pub fn run(place: &Place, stores: Vec<PathBuf>) -> Result<i32> {
         volume: None,
         failed: None,
         writer: None,
+        taking: None,
+        answered: Vec::new(),
         intents: None,
     };
     let _ = service.volume();
@@ -73,6 +79,10 @@ struct Stores {
     failed: Option<(Instant, String)>,
     /// Who may change something.
     writer: Option<u64>,
+    /// The checkpoint that is being taken. Until it is there nothing else is changed.
+    taking: Option<Taking>,
+    /// Answers to who has asked for one.
+    answered: Vec<(u64, Answered)>,
     intents: Option<Vec<Vec<u8>>>,
 }
 
@@ -177,12 +187,36 @@ impl Stores {
         Ok(self.intents.as_deref().unwrap_or_default())
     }
 
-    fn serve(&mut self, client: u64, ask: StoreAsk) -> Answered {
-        let writes =
-            matches!(ask, StoreAsk::Apply(_) | StoreAsk::Checkpoint(_) | StoreAsk::AppendIntent(_));
-        if writes && self.writer != Some(client) {
-            return Err("another process changes this volume now".to_owned());
+    /// Begins a checkpoint, which is answered when it is there.
+    fn begin_checkpoint(&mut self, client: u64, upto: u64) -> std::result::Result<(), String> {
+        let begun = Taking::begin(self.volume()?, client, upto);
+        self.taking = Some(begun.map_err(|why| self.gives_up(&why))?);
+        Ok(())
+    }
+
+    /// Goes on with it, and waits for a flush if that is not over: `None` if it goes on later.
+    fn go_on(&mut self) -> Option<(u64, Answered)> {
+        let taking = self.taking.take()?;
+        let client = taking.client;
+        let gone_on =
+            self.volume().map_err(anyhow::Error::msg).and_then(|volume| taking.go_on(volume));
+        match gone_on {
+            Ok(Next::Flush(taking)) => {
+                self.taking = Some(taking);
+                None
+            }
+            Ok(Next::Taken(epoch)) => Some((client, Ok(StoreAnswer::Number(epoch)))),
+            Err(why) => Some((client, Err(self.gives_up(&why)))),
         }
+    }
+
+    /// After an error nothing is known of what is in memory, so all of it is dropped.
+    fn gives_up(&mut self, why: &anyhow::Error) -> String {
+        self.volume = None;
+        format!("{why:#}")
+    }
+
+    fn serve(&mut self, client: u64, ask: StoreAsk) -> Answered {
         match ask {
             StoreAsk::Write => {
                 self.writer = Some(client);
@@ -202,10 +236,6 @@ impl Stores {
             }
             StoreAsk::Read { object, page, count } => self.read(object, page, count),
             StoreAsk::Apply(bytes) => self.apply(bytes),
-            StoreAsk::Checkpoint(upto) => self.change(|volume| {
-                let taken = Lower::checkpoint(volume, upto);
-                Ok(StoreAnswer::Number(taken.map_err(|why| why.to_string())?))
-            }),
             StoreAsk::Upto => Ok(StoreAnswer::Number(Logical::upto(self.volume()?))),
             StoreAsk::Room => {
                 let room = self.volume()?.room().map_err(|why| why.to_string())?;
@@ -221,6 +251,7 @@ impl Stores {
                 let found = self.intents()?.get(number as usize).cloned();
                 Ok(StoreAnswer::Bytes(found.ok_or("there is no such intent")?))
             }
+            StoreAsk::Checkpoint(_) => Err("this is answered later".to_owned()),
         }
     }
 }
@@ -257,6 +288,38 @@ impl Service for Stores {
     }
 
     fn answer(&mut self, client: u64, ask: StoreAsk) -> Option<StoreAnswer> {
-        Some(self.serve(client, ask).unwrap_or_else(StoreAnswer::Refused))
+        use StoreAsk::{AppendIntent, Apply, Attributes, Checkpoint, Epoch, Read};
+        if !matches!(ask, Epoch | Attributes(_) | Read { .. }) {
+            // Who has asked for it may be dead, and this somebody who comes in its place.
+            while self.taking.is_some() {
+                let answered = self.go_on();
+                self.answered.extend(answered);
+            }
+        }
+        let changes = matches!(ask, Apply(_) | Checkpoint(_) | AppendIntent(_));
+        let answered = match ask {
+            _ if changes && self.writer != Some(client) => {
+                Err("another process changes this volume now".to_owned())
+            }
+            Checkpoint(upto) => match self.begin_checkpoint(client, upto) {
+                Ok(()) => return None,
+                Err(why) => Err(why),
+            },
+            ask => self.serve(client, ask),
+        };
+        Some(answered.unwrap_or_else(StoreAnswer::Refused))
+    }
+
+    fn wakes(&self) -> Option<BorrowedFd<'_>> {
+        self.taking.as_ref().map(Taking::wakes)
+    }
+
+    fn later(&mut self) -> Vec<(u64, StoreAnswer)> {
+        if self.taking.as_ref().is_some_and(Taking::is_flushed) {
+            let answered = self.go_on();
+            self.answered.extend(answered);
+        }
+        let answered = self.answered.drain(..);
+        answered.map(|(client, one)| (client, one.unwrap_or_else(StoreAnswer::Refused))).collect()
     }
 }

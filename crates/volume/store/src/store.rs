@@ -1,6 +1,7 @@
 //! A store that is open.
 
 use crate::blocks;
+use crate::checkpoint::Step;
 use crate::error::{Error, Result};
 use crate::geometry::{DataMode, Geometry, Parameters};
 use crate::layout::{self, Made, Root};
@@ -28,6 +29,7 @@ pub struct Store<D> {
     pub(crate) tail: Option<Tail>,
     pub(crate) geometry: Geometry,
     pub(crate) seed: u64,
+    pub(crate) step: Step,
     /// Why no change is made any more.
     failed: Option<String>,
 }
@@ -103,7 +105,17 @@ impl<D: Disk> Store<D> {
     fn with(disk: D, root: Box<Block>, epoch: u64, geometry: Geometry, seed: u64) -> Self {
         let nodes = Nodes::new(root, epoch, seed, geometry, NODES);
         let (space, resync) = (Space::default(), Resync::default());
-        Self { disk, nodes, space, resync, tail: None, geometry, seed, failed: None }
+        Self {
+            disk,
+            nodes,
+            space,
+            resync,
+            tail: None,
+            geometry,
+            seed,
+            step: Step::default(),
+            failed: None,
+        }
     }
 
     /// Keeps no more than so many metadata blocks in memory.
@@ -143,8 +155,20 @@ impl<D: Disk> Store<D> {
     /// Makes a change, which happens as a whole or makes the store useless: after an error in the middle of it nothing is changed any
     /// more. A want of room leaves what was done before, which is whole.
     pub(crate) fn whole<T>(&mut self, change: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.at(Step::Changing, change)
+    }
+
+    /// The same at that step of a checkpoint, and no other.
+    pub(crate) fn at<T>(
+        &mut self,
+        step: Step,
+        change: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
         if let Some(why) = &self.failed {
             return Err(Error::Failed(why.clone()));
+        }
+        if self.step != step {
+            return Err(Error::Failed("a checkpoint is being taken".to_owned()));
         }
         let before = self.nodes.changes();
         let done = change(self);
@@ -152,9 +176,14 @@ impl<D: Disk> Store<D> {
             && !matches!(error, Error::NoSpace)
             && self.nodes.changes() != before
         {
-            self.failed = Some(error.to_string());
+            self.fail(error);
         }
         done
+    }
+
+    /// Nothing is changed any more.
+    pub(crate) fn fail(&mut self, why: &Error) {
+        self.failed = Some(why.to_string());
     }
 
     /// Writes the root of the epoch that is under way, which ends with it.

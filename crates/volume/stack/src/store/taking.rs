@@ -1,0 +1,89 @@
+//! A checkpoint that is being taken. The disks are flushed in a thread, so that who reads waits for none of that: a flush can take as long
+//! as a disk is busy.
+
+use crate::pulse::AwaitedDisk;
+use anyhow::{Context, Result};
+use belay_disk::Disk;
+use belay_logical::Logical;
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread::{self, JoinHandle};
+
+/// The checkpoint that somebody has asked for.
+#[derive(Debug)]
+pub(super) struct Taking {
+    /// Who.
+    pub(super) client: u64,
+    is_sealed: bool,
+    flush: Flush,
+}
+
+/// What comes after a flush.
+pub(super) enum Next {
+    /// Another one.
+    Flush(Taking),
+    /// The checkpoint is there: its epoch.
+    Taken(u64),
+}
+
+impl Taking {
+    /// Begins it: it has to reach up to that transaction.
+    pub(super) fn begin(volume: &mut Logical<AwaitedDisk>, client: u64, upto: u64) -> Result<Self> {
+        volume.set_upto(upto)?;
+        volume.begin_checkpoint()?;
+        Ok(Self { client, is_sealed: false, flush: Flush::begin(volume)? })
+    }
+
+    /// Goes on when the flush is over, for which it waits.
+    pub(super) fn go_on(self, volume: &mut Logical<AwaitedDisk>) -> Result<Next> {
+        let flushed = self.flush.end();
+        for (disk, done) in volume.disks().zip(&flushed) {
+            disk.flushed(done.is_ok());
+        }
+        volume.flushed(flushed)?;
+        if self.is_sealed {
+            return Ok(Next::Taken(volume.end_checkpoint()?));
+        }
+        volume.seal_checkpoint()?;
+        Ok(Next::Flush(Self { is_sealed: true, flush: Flush::begin(volume)?, ..self }))
+    }
+
+    /// Whether the flush is over.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.flush.thread.is_finished()
+    }
+
+    /// What can be read when it is.
+    pub(super) fn wakes(&self) -> BorrowedFd<'_> {
+        self.flush.wakes.as_fd()
+    }
+}
+
+/// A flush of all disks.
+#[derive(Debug)]
+struct Flush {
+    thread: JoinHandle<Vec<io::Result<()>>>,
+    /// Its other end is closed when the thread ends.
+    wakes: OwnedFd,
+}
+
+impl Flush {
+    fn begin(volume: &Logical<AwaitedDisk>) -> Result<Self> {
+        let disks: Vec<_> = volume.disks().map(AwaitedDisk::disk).collect();
+        let (wakes, end) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe")?;
+        let flush = move || {
+            let done = disks.iter().map(|disk| disk.flush()).collect();
+            // Whoever is woken by it may still have to wait a moment for the end of the thread.
+            drop((disks, end));
+            done
+        };
+        let thread = thread::Builder::new().name("flush".into()).spawn(flush);
+        Ok(Self { thread: thread.context("cannot start a thread")?, wakes })
+    }
+
+    fn end(self) -> Vec<io::Result<()>> {
+        // Without a word of it nothing is durable.
+        self.thread.join().unwrap_or_else(|_| vec![Err(io::Error::other("the flush panicked"))])
+    }
+}
