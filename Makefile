@@ -183,7 +183,7 @@ volumes: volumes-soak volumes-steps volumes-loris volumes-faults volumes-suites 
 .PHONY: volumes-soak
 volumes-soak: setup build ## Volumes under fire: a soak whose processes are killed, and a crash at every point (KILLS, SEED)
 	@mkdir -p $(VOLUMES_OUT)
-	@scripts/guarded $(RELEASE)/belay-chaos soak --fixtures volume --oracle dir --every 20ms --kills $(or $(KILLS),10000) \
+	@scripts/guarded $(RELEASE)/belay-chaos soak --fixtures volume --times 20 --oracle dir --every 20ms --kills $(or $(KILLS),10000) \
 	  $(if $(SEED),--seed $(SEED)) --page $(VOLUMES_OUT)/soak.md
 	@scripts/guarded $(RELEASE)/belay-chaos study controlled --columns belay --fixtures volume --no-verdict --out $(VOLUMES_OUT)
 

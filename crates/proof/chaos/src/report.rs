@@ -153,8 +153,8 @@ impl Report {
         match self.fixtures.iter().all(|one| one.fixture == Kind::Volume) {
             true => {
                 "a plain directory. Every process of the volume is killed at random instants, one in four times several at once; \
-                 of keeper and supervisor one at a time, and not within two seconds of the last such kill. The volume is checked \
-                 at the end."
+                 of keeper and supervisor one at a time, and not within two seconds of the last such kill. The volume of each \
+                 line is checked at its end."
             }
             false => {
                 "a bare mount of the same daemon that nobody kills. The daemon is killed at random instants, also in recoveries."
@@ -163,26 +163,27 @@ impl Report {
     }
 
     /// Writes it as a page in Markdown.
-    pub fn write_page(&self, path: &Path, seed: u64) -> Result<()> {
+    pub fn write_page(&self, path: &Path) -> Result<()> {
         let mut text = format!(
             "Random operations on a held mount are compared, answer by answer and at the end tree by tree, with {}\n\n\
-             \u{20}   {}\n\nThe seed is {seed}.\n\n",
+             \u{20}   {}\n\n",
             self.against(),
             command_line()
         );
         let counts =
             ["operations", "kills", "divergences", "errors", "blackout median / p99 / max"];
-        let columns = [vec![words("daemon")], counts.map(numbers).to_vec()].concat();
-        let row = |name: String, counts: [u64; 4], blackout: String| {
-            [vec![name], counts.map(|count| count.to_string()).to_vec(), vec![blackout]].concat()
+        let columns = [vec![words("daemon"), numbers("seed")], counts.map(numbers).to_vec()];
+        let row = |name: String, seed: String, counts: [u64; 4], blackout: String| {
+            let counts = counts.map(|count| count.to_string()).to_vec();
+            [vec![name, seed], counts, vec![blackout]].concat()
         };
         let rows = self.fixtures.iter().map(|one| {
             let counts = [one.ops, one.kills, one.divergences, one.errors];
-            row(one.fixture.to_string(), counts, one.blackout.to_string())
+            row(one.fixture.to_string(), one.seed.to_string(), counts, one.blackout.to_string())
         });
         let sums = [self.ops, self.kills, self.divergences, self.errors];
-        let total = row("total".to_owned(), sums, String::new());
-        text += &tabulate(&columns, rows.chain([total]));
+        let total = row("total".to_owned(), String::new(), sums, String::new());
+        text += &tabulate(&columns.concat(), rows.chain([total]));
         std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
     }
 }

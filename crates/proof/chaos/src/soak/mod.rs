@@ -46,6 +46,9 @@ pub struct SoakArgs {
     /// Daemons, by name, separated by commas
     #[arg(long, alias = "beds", value_delimiter = ',', default_values_t = Kind::SIX)]
     fixtures: Vec<Kind>,
+    /// How often each of them is soaked, with one seed after the other; a volume is checked each time
+    #[arg(long, default_value_t = 1)]
+    times: u32,
     /// Client processes
     #[arg(long, default_value_t = 2)]
     procs: usize,
@@ -100,6 +103,7 @@ impl SoakArgs {
             ops: None,
             seed: Some(seed),
             fixtures: vec![kind],
+            times: 1,
             procs: 2,
             oracle: Oracle::Bare,
             subject: Subject::Held,
@@ -131,11 +135,13 @@ pub fn run(args: &SoakArgs) -> Result<bool> {
     println!("soak: seed {seed}, {} processes, oracle {:?}", args.procs, args.oracle);
     let interrupted = interrupt::flag()?;
     let mut reports = Vec::new();
-    for (index, kind) in args.fixtures.iter().enumerate() {
+    let times = |kind| (0..args.times.max(1)).map(move |time| (kind, time));
+    for (index, (kind, time)) in args.fixtures.iter().flat_map(times).enumerate() {
         if interrupted.load(Ordering::Relaxed) {
             break;
         }
-        let report = Soak::new(&args, *kind, index).and_then(|soak| soak.run(&interrupted));
+        let soak = Soak::new(&args, *kind, index).map(|soak| soak.later(time));
+        let report = soak.and_then(|soak| soak.run(&interrupted));
         let report = report.with_context(|| format!("soaking {kind}"))?;
         println!("{report}");
         if let Some(divergence) = &report.divergence {
@@ -152,7 +158,7 @@ pub fn run(args: &SoakArgs) -> Result<bool> {
         report.write(path)?;
     }
     if let Some(path) = &args.page {
-        report.write_page(path, seed)?;
+        report.write_page(path)?;
     }
     Ok(report.divergences == 0)
 }
@@ -169,7 +175,7 @@ struct Soak<'a> {
 
 impl<'a> Soak<'a> {
     fn new(args: &'a SoakArgs, kind: Kind, index: usize) -> Result<Self> {
-        let fixtures = u32::try_from(args.fixtures.len().max(1)).unwrap_or(1);
+        let fixtures = u32::try_from(args.fixtures.len()).unwrap_or(1).max(1) * args.times.max(1);
         // The first fixtures get one more where it does not come out even.
         let share = |total: u64| {
             total / u64::from(fixtures) + u64::from((index as u64) < total % u64::from(fixtures))
@@ -182,6 +188,11 @@ impl<'a> Soak<'a> {
             kills: args.kills.map(share),
             rules: Rules::new(kind, args.oracle),
         })
+    }
+
+    /// Its so many-th time.
+    fn later(self, time: u32) -> Self {
+        Self { seed: self.seed.wrapping_add(u64::from(time)), ..self }
     }
 
     fn replay(&self, ops: u64) -> String {
