@@ -144,7 +144,9 @@ impl Supervisor {
 
     /// Holds the daemon's connections, so that its death will not cut them off.
     pub(super) fn hold_connections(&mut self) {
-        if let Some(daemon) = self.daemon.holder() {
+        // Those to its companions are not: what they are told does no harm if it arrives late, or twice.
+        let talks_to_others = self.config.companions.is_empty();
+        if let Some(daemon) = self.daemon.holder().filter(|_| talks_to_others) {
             let scouts = &self.helpers.scouts;
             self.late.refresh(daemon, |wanted| match may_look_anywhere() {
                 true => scouts.copies(daemon, wanted),
