@@ -2,7 +2,7 @@
 
 use belay_disk::{BLOCK, ZEROS};
 use belay_store::roles::Role;
-use belay_store::{DataMode, Error, Parameters, Store};
+use belay_store::{DataMode, Error, FileId, Parameters, Store};
 use belay_volume_sim::disk::{FAULTS, Fault, Power, SimDisk, Trouble};
 use belay_volume_sim::layout::Layout;
 use belay_volume_sim::store::{Act, Simulation, random_act};
@@ -256,19 +256,87 @@ fn an_intent_behind_one_that_a_failed_flush_has_lost_is_there() {
     assert!(found.ends_with(&[b"three".to_vec()]) && found.starts_with(&[b"one".to_vec()]));
 }
 
+/// A store whose data are written in place, with a file of two blocks that belong to its checkpoint.
+fn in_place(disk: &SimDisk) -> (Store<&SimDisk>, FileId) {
+    let store = [2; 16];
+    let identity = belay_store::Identity { volume: [1; 16], store, members: vec![store] };
+    let parameters = Parameters { data: DataMode::InPlace, ..Parameters::default().small() };
+    let mut store = Store::format(disk, &identity, parameters).unwrap();
+    let file = store.create(1, belay_store::Class::Data, b"").unwrap();
+    store.write(file, 0, &[1; 2 * BLOCK]).unwrap();
+    store.set_size(file, 2 * BLOCK as u64).unwrap();
+    store.checkpoint().unwrap();
+    (store, file)
+}
+
+/// Any one read fails when a store is opened whose blocks were overwritten in place: nothing that it does then makes them lost for good.
+#[test]
+fn what_was_overwritten_is_known_when_it_can_be_read_again() {
+    let disk = SimDisk::new(SMALL);
+    let (mut store, file) = in_place(&disk);
+    store.write(file, 0, &[2; 2 * BLOCK]).unwrap();
+    // A block of the log, a flush, and both blocks of the file.
+    disk.power().end_at(Some(disk.power().steps() + 4));
+    assert!(store.checkpoint().is_err());
+    disk.power_failure_with(100, &mut Random::seed_from_u64(1));
+    disk.power().end_at(None);
+    let read = |store: &mut Store<&SimDisk>, number| {
+        let mut found = ZEROS;
+        store.read(file, number, &mut found).map(|()| found[0])
+    };
+    let mut unresolved = 0;
+    for after in 0.. {
+        let disk = disk.copy(&Power::default());
+        disk.troubles().fail_one_read(after);
+        let opened = Store::open_last(&disk);
+        let has_failed = disk.troubles().errors() > 0;
+        disk.troubles().end();
+        if let Ok(mut store) = opened {
+            let is_unresolved = store.unresolved().is_some();
+            unresolved += u32::from(is_unresolved);
+            for number in 0..2 {
+                match read(&mut store, number) {
+                    Ok(found) => assert_eq!(found, 2, "read {after} has failed"),
+                    Err(why) => assert!(is_unresolved && why.may_pass(), "read {after}: {why}"),
+                }
+            }
+            // What would be promised of it stays promised, and what destroys what the log says is refused.
+            assert!(store.append_intent(b"one").unwrap());
+            let changed = [
+                store.write(file, 0, &[3; BLOCK]).err(),
+                store.punch(file, 0, 1).err(),
+                store.checkpoint().err(),
+            ];
+            for error in changed {
+                assert_eq!(error.is_some_and(|why| why.may_pass()), is_unresolved, "read {after}");
+            }
+            if !has_failed {
+                break;
+            }
+            if !is_unresolved {
+                continue;
+            }
+        }
+        let mut store = Store::open_last(&disk).unwrap();
+        assert!(store.unresolved().is_none());
+        for number in 0..2 {
+            assert_eq!(read(&mut store, number).unwrap(), 2, "read {after} had failed");
+        }
+        store.checkpoint().unwrap();
+        let mut store = Store::open_last(&disk).unwrap();
+        assert_eq!(store.check().unwrap().findings, vec![]);
+    }
+    // The block of the log and the one behind it, two of the file, and what leads there.
+    assert!(unresolved > 4, "{unresolved}");
+}
+
 /// A flush of the resynchronization log fails, and the system takes for written what is not on the disk: what is overwritten later is still
 /// known by what the log has of it.
 #[test]
 fn what_is_overwritten_behind_a_failed_flush_is_known() {
     for step in 0.. {
         let disk = SimDisk::new(SMALL);
-        let store = [2; 16];
-        let identity = belay_store::Identity { volume: [1; 16], store, members: vec![store] };
-        let parameters = Parameters { data: DataMode::InPlace, ..Parameters::default().small() };
-        let mut store = Store::format(&disk, &identity, parameters).unwrap();
-        let file = store.create(1, belay_store::Class::Data, b"").unwrap();
-        store.write(file, 0, &[1; 2 * BLOCK]).unwrap();
-        store.checkpoint().unwrap();
+        let (mut store, file) = in_place(&disk);
         store.write(file, 0, &[2; BLOCK]).unwrap();
         disk.troubles().begin(Trouble::LostWrites, 0);
         assert!(store.checkpoint().is_err());

@@ -56,7 +56,7 @@ impl Error {
 
     /// Whether a disk could not read something, and may be able to later.
     pub fn may_pass(&self) -> bool {
-        matches!(self, Self::Store { why, .. } if why.is_of_a_read() && !why.is_unreadable())
+        matches!(self, Self::Store { why, .. } if why.may_pass())
     }
 }
 
@@ -199,6 +199,12 @@ impl<D: Disk> Logical<D> {
     /// How many of the stores were opened at their penultimate checkpoint, as another one had not taken the last yet.
     pub fn penultimate(&self) -> usize {
         self.penultimate
+    }
+
+    /// Whether a store cannot tell yet what was overwritten before it was opened. Nothing can be changed then; it looks again when it is
+    /// opened again.
+    pub fn is_unresolved(&self) -> bool {
+        self.stores.iter().any(|store| store.unresolved().is_some())
     }
 
     /// The epoch that is under way: that of the next checkpoint.

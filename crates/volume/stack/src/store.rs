@@ -49,6 +49,7 @@ pub fn run(place: &Place, stores: Vec<PathBuf>) -> Result<i32> {
         id: place.volume()?,
         paths: stores.into_iter().map(|path| (path, Rc::default())).collect(),
         volume: None,
+        opened: Instant::now(),
         failed: None,
         writer: None,
         taking: None,
@@ -75,6 +76,8 @@ struct Stores {
     paths: Vec<(PathBuf, Rc<RefCell<Lasting>>)>,
     /// `None` if they are closed.
     volume: Option<Logical<AwaitedDisk>>,
+    /// When they were opened last.
+    opened: Instant,
     /// When they could not be opened, and why.
     failed: Option<(Instant, String)>,
     /// Who may change something.
@@ -91,6 +94,11 @@ type Answered = std::result::Result<StoreAnswer, String>;
 impl Stores {
     /// The stores, which are opened if they are not.
     fn volume(&mut self) -> std::result::Result<&mut Logical<AwaitedDisk>, String> {
+        // Nothing was changed, and what could not be read may be readable now.
+        if self.volume.as_ref().is_some_and(Logical::is_unresolved) && self.opened.elapsed() > PAUSE
+        {
+            self.volume = None;
+        }
         if self.volume.is_none() {
             if let Some((since, why)) = &self.failed
                 && since.elapsed() < PAUSE
@@ -102,6 +110,7 @@ impl Stores {
                 Ok(volume) => {
                     self.report.add(&self.place, opening(&volume, begin));
                     self.volume = Some(volume);
+                    self.opened = Instant::now();
                     if self.failed.take().is_some() {
                         tracing::warn!("the stores are open again");
                     }
@@ -160,10 +169,7 @@ impl Stores {
                     Err(how) if is_damage(&how) && is_damaged(volume, operation.object()) => {
                         return Ok(StoreAnswer::Damaged(how.to_string()));
                     }
-                    Err(why) if why.may_pass() => {
-                        return Ok(StoreAnswer::Failing(why.to_string()));
-                    }
-                    Err(why) => return Err(why.to_string()),
+                    Err(why) => return refused(&why),
                 }
             }
             Ok(StoreAnswer::Done)
@@ -187,11 +193,16 @@ impl Stores {
         Ok(self.intents.as_deref().unwrap_or_default())
     }
 
-    /// Begins a checkpoint, which is answered when it is there.
-    fn begin_checkpoint(&mut self, client: u64, upto: u64) -> std::result::Result<(), String> {
-        let begun = Taking::begin(self.volume()?, client, upto);
-        self.taking = Some(begun.map_err(|why| self.gives_up(&why))?);
-        Ok(())
+    /// Begins a checkpoint, which is answered when it is there: `None`, or why it cannot be taken.
+    fn begin_checkpoint(&mut self, client: u64, upto: u64) -> Option<Answered> {
+        let volume = self.volume().map_err(anyhow::Error::msg);
+        match volume.and_then(|volume| Taking::begin(volume, client, upto)) {
+            Ok(begun) => {
+                self.taking = Some(begun);
+                None
+            }
+            Err(why) => Some(self.gives_up(&why)),
+        }
     }
 
     /// Goes on with it, and waits for a flush if that is not over: `None` if it goes on later.
@@ -206,14 +217,14 @@ impl Stores {
                 None
             }
             Ok(Next::Taken(epoch)) => Some((client, Ok(StoreAnswer::Number(epoch)))),
-            Err(why) => Some((client, Err(self.gives_up(&why)))),
+            Err(why) => Some((client, self.gives_up(&why))),
         }
     }
 
     /// After an error nothing is known of what is in memory, so all of it is dropped.
-    fn gives_up(&mut self, why: &anyhow::Error) -> String {
+    fn gives_up(&mut self, why: &anyhow::Error) -> Answered {
         self.volume = None;
-        format!("{why:#}")
+        why.downcast_ref().map_or_else(|| Err(format!("{why:#}")), refused)
     }
 
     fn serve(&mut self, client: u64, ask: StoreAsk) -> Answered {
@@ -253,6 +264,14 @@ impl Stores {
             }
             StoreAsk::Checkpoint(_) => Err("this is answered later".to_owned()),
         }
+    }
+}
+
+/// What a change is answered that was not made.
+fn refused(why: &belay_logical::Error) -> Answered {
+    match why.may_pass() {
+        true => Ok(StoreAnswer::Failing(why.to_string())),
+        false => Err(why.to_string()),
     }
 }
 
@@ -301,10 +320,7 @@ impl Service for Stores {
             _ if changes && self.writer != Some(client) => {
                 Err("another process changes this volume now".to_owned())
             }
-            Checkpoint(upto) => match self.begin_checkpoint(client, upto) {
-                Ok(()) => return None,
-                Err(why) => Err(why),
-            },
+            Checkpoint(upto) => self.begin_checkpoint(client, upto)?,
             ask => self.serve(client, ask),
         };
         Some(answered.unwrap_or_else(StoreAnswer::Refused))

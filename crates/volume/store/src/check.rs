@@ -116,6 +116,8 @@ impl<D: Disk> Store<D> {
             checker.used.insert_range(first.get()..first.get() + count.get());
         }
         checker.intents()?;
+        let resolved = checker.store.resolved();
+        checker.note(resolved);
         checker.inodes()?;
         checker.space()?;
         Ok(checker.report)

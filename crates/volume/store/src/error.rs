@@ -63,6 +63,12 @@ pub enum Error {
     /// What is on the disk is no store, or none that can be used.
     #[error("{0}")]
     NoStore(String),
+    /// It is not known what was overwritten in place before the last end.
+    #[error(
+        "what was overwritten before the last end cannot be told yet, and nothing is changed until then: {0}; that is tried again when \
+         the store is opened again"
+    )]
+    Unresolved(String),
     /// An earlier change failed half way.
     #[error("an earlier change failed: {0}")]
     Failed(String),
@@ -79,9 +85,15 @@ impl Error {
         }
     }
 
+    /// Whether something could not be read, and may be later.
+    pub fn may_pass(&self) -> bool {
+        let is_of_a_read = matches!(self, Self::Disk { what: "read", .. } | Self::Unresolved(_));
+        is_of_a_read && !self.is_unreadable()
+    }
+
     /// Whether it is of a read, be it that it may succeed later.
     pub fn is_of_a_read(&self) -> bool {
-        self.is_unreadable() || matches!(self, Self::Disk { what: "read", .. })
+        self.is_unreadable() || self.may_pass()
     }
 }
 

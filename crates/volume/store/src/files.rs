@@ -133,6 +133,7 @@ impl<D: Disk> Store<D> {
         }
         let content = blocks::read(&self.disk, block)?;
         if Checksum::of(self.seed, &content) != pointer.checksum() {
+            self.resolved()?;
             return Err(Error::Corrupt { what: "data", block });
         }
         *out = content;

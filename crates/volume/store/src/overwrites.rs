@@ -27,6 +27,8 @@ pub struct Resync {
     pub used: u64,
     /// Blocks that were overwritten since the checkpoint that the store was opened at, before it was.
     pub found: Vec<(FileId, u64)>,
+    /// What could not be read of them then, and may be later.
+    pub unresolved: Option<String>,
 }
 
 impl Resync {

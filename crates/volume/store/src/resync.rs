@@ -4,16 +4,20 @@
 //! kept in memory for a while, so that many records share a log block and a flush. When the store is opened, a block that has one of
 //! the checksums that the log has for it is as good as one that has the checkpoint's; one that has neither was torn.
 //!
+//! What cannot be read of this when the store is opened may be read later. Until then the store changes nothing: with the next checkpoint
+//! the log is void. It looks again when it is opened again.
+//!
 //! If the log has no room, the block goes to another place.
 
 use crate::blocks;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file_id::FileId;
 use crate::geometry::DataMode;
 use crate::layout::{self, Kind};
 use crate::overwrites::Overwrite;
 use crate::pointer::Checksum;
 use crate::store::Store;
+use crate::tree::Place;
 use belay_disk::{BLOCK, Block, Disk, ZEROS};
 use std::collections::BTreeMap;
 use zerocopy::little_endian::{U32, U64};
@@ -169,9 +173,30 @@ impl<D: Disk> Store<D> {
             }
         }
         for ((file, number), checksums) in known {
-            self.take_in(file, number, &checksums)?;
+            match self.overwritten_block(file, number) {
+                Ok(Some(place)) => {
+                    self.resync.found.push((file, number));
+                    self.take_in(place, &checksums)?;
+                }
+                Err(why) if why.may_pass() => self.not_yet(&why),
+                // It is nobody's any more, or cannot be had whatever the log says.
+                Ok(None) | Err(_) => {}
+            }
         }
         Ok(())
+    }
+
+    /// It cannot be told yet what was overwritten.
+    fn not_yet(&mut self, why: &Error) {
+        self.resync.unresolved.get_or_insert_with(|| why.to_string());
+    }
+
+    /// Says whether all is known of what was overwritten before the store was opened.
+    pub(crate) fn resolved(&self) -> Result<()> {
+        match self.unresolved() {
+            Some(why) => Err(Error::Unresolved(why.to_owned())),
+            None => Ok(()),
+        }
     }
 
     /// Writes the blocks of the log once more. Whoever wrote them may have been told that a flush had failed, after which the system reads
@@ -188,12 +213,20 @@ impl<D: Disk> Store<D> {
 
     /// The blocks of the log that belong to the epoch that is under way, each with its number. One that cannot be read is passed by: it was
     /// torn by a power failure, and is the last one, or is damaged, and those behind it are as good as before.
-    fn log_blocks(&self) -> Result<Vec<(u64, Block)>> {
-        let root = self.root()?;
+    fn log_blocks(&mut self) -> Result<Vec<(u64, Block)>> {
+        let root = *self.root()?;
         let mut found = Vec::new();
         for number in 0..root.log_blocks.get() {
             let at = root.log_first.get() + number;
-            let Ok(block) = blocks::read(&self.disk, at) else { continue };
+            let block = match blocks::read(&self.disk, at) {
+                Ok(block) => block,
+                Err(why) => {
+                    if why.may_pass() {
+                        self.not_yet(&why);
+                    }
+                    continue;
+                }
+            };
             let head: Head = layout::read(&block, 0);
             let is_next = head.magic == MAGIC
                 && head.epoch.get() == self.nodes.epoch()
@@ -208,25 +241,40 @@ impl<D: Disk> Store<D> {
         Ok(found)
     }
 
-    /// One block that was overwritten, with the checksums that it may have.
-    fn take_in(&mut self, file: FileId, number: u64, checksums: &[Checksum]) -> Result<()> {
-        let Ok((at, inode)) = self.inode(file) else { return Ok(()) };
+    /// Where the pointer to a block is that was overwritten, if it is still the file's, and what the block holds.
+    fn overwritten_block(&mut self, file: FileId, number: u64) -> Result<Option<(Place, Block)>> {
+        let (at, inode) = self.inode(file)?;
         let tree = crate::files::tree_of(at, &inode);
         if tree.leaves == Kind::Data {
-            return Ok(());
+            return Ok(None);
         }
-        let Ok(Some((key, slot))) = self.place_of(tree, number) else { return Ok(()) };
+        let Some((key, slot)) = self.place_of(tree, number)? else { return Ok(None) };
         let pointer = self.nodes.pointer(key, slot)?;
         if pointer.is_null() || pointer.is_lost() {
-            return Ok(());
+            return Ok(None);
         }
-        let Ok(content) = blocks::read(&self.disk, pointer.block()) else { return Ok(()) };
-        self.resync.found.push((file, number));
+        let content = blocks::read(&self.disk, pointer.block())?;
+        Ok(Some(((key, slot), content)))
+    }
+
+    /// Takes in a block that was overwritten, with the checksums that it may have.
+    fn take_in(
+        &mut self,
+        ((key, slot), content): (Place, Block),
+        checksums: &[Checksum],
+    ) -> Result<()> {
+        let pointer = self.nodes.pointer(key, slot)?;
         let is = Checksum::of(self.seed, &content);
         if is != pointer.checksum() && checksums.contains(&is) {
             self.nodes.set(key, slot, pointer.stable().with_checksum(is))?;
         }
         Ok(())
+    }
+
+    /// What could not be read when the store was opened, and why, if that hides which blocks were overwritten before. Nothing can be changed
+    /// then ([`Error::Unresolved`]).
+    pub fn unresolved(&self) -> Option<&str> {
+        self.resync.unresolved.as_deref()
     }
 
     /// The blocks of files that were overwritten after the checkpoint that the store was opened at. Other copies of them may differ.

@@ -170,6 +170,8 @@ impl<D: Disk> Store<D> {
         if self.step != step {
             return Err(Error::Failed("a checkpoint is being taken".to_owned()));
         }
+        // The next checkpoint would give up for good what the log says.
+        self.resolved()?;
         let before = self.nodes.changes();
         let done = change(self);
         if let Err(error) = &done
