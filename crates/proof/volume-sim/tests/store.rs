@@ -361,6 +361,32 @@ fn what_is_overwritten_behind_a_failed_flush_is_known() {
     }
 }
 
+/// The logs of a new store are as long as they are to be, whatever is at its begin.
+#[test]
+fn the_logs_have_room() {
+    for data in [DataMode::OutOfPlace, DataMode::InPlace] {
+        let disk = SimDisk::new(1 << 17);
+        let store = [2; 16];
+        let identity = belay_store::Identity { volume: [1; 16], store, members: vec![store] };
+        let parameters = Parameters { data, ..Parameters::default() };
+        let mut store = Store::format(&disk, &identity, parameters).unwrap();
+        let file = store.create(1, belay_store::Class::Data, b"").unwrap();
+        let blocks = 20_000;
+        let write = |store: &mut Store<&SimDisk>, byte| {
+            (0..blocks).step_by(200).for_each(|first| {
+                store.write(file, first, &[byte; 200 * BLOCK]).unwrap();
+            });
+            store.checkpoint().unwrap();
+            let found = store.places(file, usize::MAX).unwrap();
+            found.into_iter().map(|(_, pointer)| pointer.block()).collect::<Vec<_>>()
+        };
+        let before = write(&mut store, 1);
+        let stays = write(&mut store, 2) == before;
+        assert_eq!(stays, data == DataMode::InPlace);
+        assert_eq!(before.len(), blocks as usize);
+    }
+}
+
 /// A block of the log that cannot be read for a while is not its end: what comes behind it was promised.
 #[test]
 fn an_intent_log_that_cannot_be_read_is_not_written_over() {

@@ -101,7 +101,7 @@ impl<D: Disk> Store<D> {
             return Ok(());
         }
         let count = LOG.min(self.geometry.capacity() / SHARE).max(1);
-        let (first, count) = self.take(count)?;
+        let (first, count) = self.take_row(count)?;
         let root = self.root_mut()?;
         (root.log_first, root.log_blocks) = (first.into(), count.into());
         Ok(())

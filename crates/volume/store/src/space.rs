@@ -8,6 +8,7 @@
 //! there are few of them single blocks are taken from where they break no pair, as long as there are such ([`crate::bounds`]).
 
 mod known;
+mod row;
 
 use crate::error::{Error, Result};
 use crate::geometry::{BITS, FANOUT};
