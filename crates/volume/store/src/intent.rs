@@ -174,12 +174,14 @@ impl<D: Disk> Store<D> {
             let (mark, _) = encode(root, root, MARK, b"");
             blocks::write(&self.disk, first + room, &mark)?;
         }
+        let (from, mut appended) = (tail.used, Vec::new());
         for (number, part) in all.chunks(ROOM).enumerate() {
             let flags = if number == 0 { BEGINS } else { 0 };
             let (block, checksum) = encode(tail.before, root, flags, part);
-            blocks::write(&self.disk, first + tail.used, &block)?;
+            appended.push(block);
             tail = Tail { used: tail.used + 1, before: checksum };
         }
+        blocks::write(&self.disk, first + from, appended.as_flattened())?;
         blocks::flush(&self.disk)?;
         self.tail = Some(tail);
         Ok(true)

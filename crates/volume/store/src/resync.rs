@@ -130,7 +130,8 @@ impl<D: Disk> Store<D> {
             return Ok(());
         }
         let first = self.root()?.log_first.get();
-        for records in pending.chunks(RECORDS) {
+        let mut log: Vec<Block> = Vec::new();
+        for (number, records) in (self.resync.used..).zip(pending.chunks(RECORDS)) {
             let mut block = ZEROS;
             for (number, (_, overwrite)) in records.iter().enumerate() {
                 let record = Record {
@@ -143,20 +144,20 @@ impl<D: Disk> Store<D> {
             let head = Head {
                 magic: MAGIC,
                 epoch: self.nodes.epoch().into(),
-                number: (self.resync.used as u32).into(),
+                number: (number as u32).into(),
                 count: (records.len() as u32).into(),
                 checksum: U64::ZERO,
             };
             layout::write(&mut block, 0, &head);
             let checksum = U64::from(sum(&block).0);
             layout::write(&mut block, CHECKSUM, &checksum);
-            blocks::write(&self.disk, first + self.resync.used, &block)?;
-            self.resync.used += 1;
+            log.push(block);
         }
+        blocks::write(&self.disk, first + self.resync.used, log.as_flattened())?;
+        self.resync.used += log.len() as u64;
         blocks::flush(&self.disk)?;
-        pending.iter().try_for_each(|(block, overwrite)| {
-            blocks::write(&self.disk, *block, &*overwrite.content)
-        })
+        let contents = pending.iter().map(|(block, one)| Ok((*block, &*one.content)));
+        blocks::write_in_order(&self.disk, contents)
     }
 
     /// Takes in what was overwritten after the checkpoint that the store is opened at.

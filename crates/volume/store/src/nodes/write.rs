@@ -4,7 +4,7 @@ use super::{Key, LOST, Nodes, ROOT};
 use crate::blocks;
 use crate::error::Result;
 use crate::pointer::{Checksum, Pointer};
-use belay_disk::{BLOCK, Disk};
+use belay_disk::Disk;
 use std::collections::BTreeMap;
 
 impl Nodes {
@@ -31,29 +31,8 @@ impl Nodes {
             pointer.write(&mut parent.bytes, slot);
             writes.insert(self.place(pointer), key);
         }
-        self.write_in_order(disk, &writes)
-    }
-
-    /// Writes blocks in the order of their places, neighbours at once.
-    fn write_in_order(&self, disk: &impl Disk, writes: &BTreeMap<u64, Key>) -> Result<()> {
-        /// Blocks written at once.
-        const MOST: usize = 64;
-        let mut together: Vec<u8> = Vec::new();
-        let mut first = 0;
-        let put = |first: u64, bytes: &[u8]| match bytes.is_empty() {
-            true => Ok(()),
-            false => blocks::write(disk, first, bytes),
-        };
-        for (&block, &key) in writes {
-            let next = first + (together.len() / BLOCK) as u64;
-            if block != next || together.len() >= MOST * BLOCK {
-                put(first, &together)?;
-                together.clear();
-                first = block;
-            }
-            together.extend_from_slice(self.node(key)?.bytes.as_slice());
-        }
-        put(first, &together)
+        let content = |(block, key)| Ok((block, &*self.node(key)?.bytes));
+        blocks::write_in_order(disk, writes.into_iter().map(content))
     }
 
     fn depth_of(&self, key: Key) -> Result<u32> {
