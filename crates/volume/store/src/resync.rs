@@ -27,8 +27,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 const LOG: u64 = 256;
 /// Of a small disk, no more than one block of so many.
 const SHARE: u64 = 64;
-/// Overwrites that are kept in memory.
-const MOST: usize = 1024;
+/// Overwrites that are kept in memory: 16 MiB. The flush of their records waits for what was overwritten before.
+const MOST: usize = 4096;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
