@@ -1,4 +1,4 @@
-//! What is done with one large file: written from begin to end, read, and overwritten in places.
+//! What is done with one large file: written from begin to end, read, overwritten from begin to end, and in places.
 
 use std::fmt;
 use std::fs::File;
@@ -22,8 +22,8 @@ const BLOCK: usize = 4096;
 const CHUNK: usize = 128 << 10;
 /// Overwrites between two syncs.
 const SYNC_EVERY: usize = 32;
-/// What is written at first, and what it is overwritten with.
-const BYTES: [u8; 2] = [0xa5, 0x3c];
+/// What is written at first, and what it is overwritten with, as a whole and in places.
+const BYTES: [u8; 3] = [0xa5, 0x5a, 0x3c];
 
 /// How much is done.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +41,8 @@ pub enum Part {
     Write,
     /// It is read, and nobody has any of it cached.
     Read,
+    /// All of it is overwritten, and synced.
+    Rewrite,
     /// Some of its blocks are overwritten, in random order, and it is synced now and then.
     Overwrite,
 }
@@ -50,6 +52,7 @@ impl fmt::Display for Part {
         f.pad(match self {
             Self::Write => "Sequential write",
             Self::Read => "Sequential read",
+            Self::Rewrite => "Sequential overwrite",
             Self::Overwrite => "Random overwrites",
         })
     }
@@ -57,16 +60,17 @@ impl fmt::Display for Part {
 
 impl Part {
     /// All, each after the one that it builds on.
-    pub const ALL: [Self; 3] = [Self::Write, Self::Read, Self::Overwrite];
+    pub const ALL: [Self; 4] = [Self::Write, Self::Read, Self::Rewrite, Self::Overwrite];
 
     /// What is done, for a report.
     pub fn parameters(self, sizes: Sizes) -> String {
         let Sizes { file_mib, .. } = sizes;
         match self {
-            Self::Write => format!("{file_mib} MiB, then a sync"),
+            Self::Write | Self::Rewrite => format!("{file_mib} MiB, then a sync"),
             Self::Read => format!("{file_mib} MiB, with nothing of it in the kernel's caches"),
             Self::Overwrite => format!(
-                "{} blocks of 4 KiB in a file of {file_mib} MiB, with a sync behind every {SYNC_EVERY}",
+                "{} blocks of 4 KiB in a file of {file_mib} MiB, with a sync behind every {SYNC_EVERY}, which brings them to a log; \
+                 what checkpoints bring to its place behind the last one is not in the time",
                 sizes.overwrites
             ),
         }
@@ -90,11 +94,13 @@ impl Part {
         forget: impl FnOnce() -> Result<()>,
     ) -> Result<Duration> {
         let chunks = (sizes.file_mib << 20) / CHUNK as u64;
-        let mut chunk = vec![BYTES[0]; CHUNK];
+        let byte = if self == Self::Rewrite { BYTES[1] } else { BYTES[0] };
+        let mut chunk = vec![byte; CHUNK];
         match self {
-            Self::Write => {
+            Self::Write | Self::Rewrite => {
                 let begin = Instant::now();
-                let mut file = File::create_new(path)?;
+                let mut options = File::options();
+                let mut file = options.write(true).create_new(self == Self::Write).open(path)?;
                 (0..chunks).try_for_each(|_| file.write_all(&chunk))?;
                 file.sync_all()?;
                 Ok(begin.elapsed())
@@ -116,7 +122,7 @@ impl Part {
                 let begin = Instant::now();
                 for some in offsets.chunks(SYNC_EVERY) {
                     let mut all = some.iter();
-                    all.try_for_each(|offset| file.write_all_at(&[BYTES[1]; BLOCK], *offset))?;
+                    all.try_for_each(|offset| file.write_all_at(&[BYTES[2]; BLOCK], *offset))?;
                     file.sync_data()?;
                 }
                 Ok(begin.elapsed())
@@ -147,7 +153,8 @@ mod tests {
         }
         let data = std::fs::read(&path)?;
         assert_eq!(data.len(), 2 << 20);
-        assert_eq!(data.iter().filter(|byte| **byte == BYTES[1]).count(), 100 * BLOCK);
+        let count = |what| data.iter().filter(|byte| **byte == what).count();
+        assert_eq!(BYTES.map(count), [0, (2 << 20) - 100 * BLOCK, 100 * BLOCK]);
         let wrong = Part::Read.run_at(&path, sizes, || Ok(()));
         assert!(wrong.expect_err("it was overwritten").to_string().contains("wrong data"));
         Ok(())
