@@ -10,6 +10,7 @@
 use crate::dropped::Dropped;
 use crate::error::Error;
 use crate::index::{Changed, Index};
+use crate::intent::Synced;
 use crate::layout::ANSWERS;
 use crate::shared::Shared;
 use belay_memory::Memory;
@@ -21,12 +22,13 @@ use std::cell::RefCell;
 pub struct Cleaner<M: Memory> {
     pub(crate) shared: Shared<M>,
     dropped: RefCell<Dropped>,
+    pub(crate) synced: RefCell<Synced>,
 }
 
 impl<M: Memory> Cleaner<M> {
     /// One that may find what another one has begun.
     pub fn new(shared: Shared<M>) -> Self {
-        Self { shared, dropped: RefCell::default() }
+        Self { shared, dropped: RefCell::default(), synced: RefCell::default() }
     }
 
     /// Takes a checkpoint of all that is published now; gives up to which transaction everything is durable. One that was begun and

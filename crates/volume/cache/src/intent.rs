@@ -1,7 +1,7 @@
 //! How what somebody was told is durable survives a power failure before the next checkpoint.
 //!
 //! A sync of a file appends to the intent log, in one write: all transactions that are not in it yet, without the data of other files; and
-//! all data of this one that are not in a checkpoint, and of files that were renamed over others. So after a power failure there are all
+//! the data of this one, and of files that were renamed over others, that are neither in a checkpoint nor in it. So after a power failure there are all
 //! operations on names up to some point; each file that was synced before that has the data that it had then, or what was done to it
 //! later; and a file that has replaced another one is not empty in its place.
 
@@ -12,9 +12,34 @@ use crate::error::Error;
 use crate::index::Index;
 use crate::log::{MOST, Slot};
 use crate::pool::Version;
+use crate::shared::Shared;
 use belay_memory::Memory;
 use belay_object::{Class, Lower, ObjectId, Operation, PAGE, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What whoever appends knows of the intent log of an epoch. Who knows nothing appends more.
+#[derive(Debug, Default)]
+pub(crate) struct Synced {
+    epoch: Option<u64>,
+    index: Index,
+    /// The data of these files are in it, up to that transaction.
+    data: BTreeMap<ObjectId, u64>,
+}
+
+impl Synced {
+    /// Takes in what was published since.
+    fn catch_up<M: Memory, L>(&mut self, shared: &Shared<M>) -> Result<(), Error<L>> {
+        let epoch = shared.durable_epoch();
+        if self.epoch != Some(epoch) {
+            // The log of the last checkpoint counts, and no other.
+            *self = Self { epoch: Some(epoch), index: Index::of(shared), data: BTreeMap::new() };
+        }
+        self.index.catch_up(shared, u64::MAX).map_err(|why| {
+            *self = Self::default();
+            Error::Damaged(why.why())
+        })
+    }
+}
 
 impl<M: Memory> Cleaner<M> {
     /// Makes durable what was published of these objects, and all that was done to names before. False if the intent log has no room: then
@@ -31,9 +56,9 @@ impl<M: Memory> Cleaner<M> {
             // What a checkpoint has, the log of those after it need not.
             self.note_taken(below)?;
         }
-        let mut index = Index::of(&self.shared);
-        let caught = index.catch_up(&self.shared, u64::MAX);
-        caught.map_err(|why| Error::Damaged(why.why()))?;
+        let mut synced = self.synced.borrow_mut();
+        synced.catch_up(&self.shared)?;
+        let index = &synced.index;
         for &object in objects {
             let changed = index.changed(object);
             // One that is made, or gone, replaces whatever there is.
@@ -47,13 +72,14 @@ impl<M: Memory> Cleaner<M> {
         // Many may wait for one file.
         let mut objects: BTreeSet<ObjectId> = objects.iter().copied().collect();
         for number in from..to {
-            let (transaction, keeps) = self.without_data(below, &index, number, &mut classes)?;
+            let (transaction, keeps) = self.without_data(below, index, number, &mut classes)?;
             objects.extend(keeps);
             append(&mut bytes, &Part { number, is_data: false, bytes: transaction.bytes() });
         }
         let mut data = Transaction::new();
-        for object in objects {
-            self.add_data(&mut data, &index, object)?;
+        for object in &objects {
+            let from = synced.data.get(object).copied().unwrap_or(0);
+            self.add_data(&mut data, index, *object, from)?;
         }
         if !data.is_empty() {
             // It is of the last of these, so that a checkpoint which has that has it.
@@ -66,6 +92,7 @@ impl<M: Memory> Cleaner<M> {
         let done = below.append_intent(&bytes).map_err(Error::Lower)?;
         if done {
             self.shared.set_logged(to);
+            synced.data.extend(objects.into_iter().map(|object| (object, to)));
         }
         Ok(done)
     }
@@ -128,19 +155,22 @@ impl<M: Memory> Cleaner<M> {
         Ok(())
     }
 
-    /// All that an object has in the memory, and its length.
+    /// What was written to an object by transactions from that one on, and its length.
     fn add_data<L>(
         &self,
         to: &mut Transaction,
         index: &Index,
         object: ObjectId,
+        from: u64,
     ) -> Result<(), Error<L>> {
         let Some(changed) = index.changed(object) else { return Ok(()) };
         if changed.is_there() == Some(false) {
             return Ok(());
         }
-        for (page, (version, _)) in &changed.pages {
-            if let Some(version) = version {
+        for (page, (version, since)) in &changed.pages {
+            if let Some(version) = version
+                && *since >= from
+            {
                 self.add_page(to, object, *page, *version)?;
             }
         }

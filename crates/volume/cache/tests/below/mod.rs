@@ -18,6 +18,7 @@ struct Kept {
     epoch: u64,
     upto: u64,
     objects: BTreeMap<ObjectId, Object>,
+    intents: Vec<Vec<u8>>,
 }
 
 /// The stores.
@@ -94,11 +95,12 @@ impl Lower for Below {
     fn room(&mut self) -> Result<Room, Infallible> {
         Ok(ample())
     }
-    fn append_intent(&mut self, _: &[u8]) -> Result<bool, Infallible> {
+    fn append_intent(&mut self, bytes: &[u8]) -> Result<bool, Infallible> {
+        self.kept().intents.push(bytes.to_vec());
         Ok(true)
     }
     fn intents(&mut self) -> Result<Vec<Vec<u8>>, Infallible> {
-        Ok(Vec::new())
+        Ok(self.kept().intents.clone())
     }
 }
 
