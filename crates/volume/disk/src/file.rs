@@ -41,6 +41,8 @@ pub struct FileDisk {
     fd: OwnedFd,
     path: PathBuf,
     blocks: u64,
+    /// Whether it is an image file, which a write behind its end makes longer.
+    is_image: bool,
 }
 
 impl FileDisk {
@@ -79,7 +81,8 @@ impl FileDisk {
             why => system("lock")(why),
         })?;
         let bytes = seek(&fd, SeekFrom::End(0)).map_err(system("measure"))?;
-        Ok(Self { fd, path: path(), blocks: bytes / BLOCK as u64 })
+        let is_image = kind == FileType::RegularFile;
+        Ok(Self { fd, path: path(), blocks: bytes / BLOCK as u64, is_image })
     }
 
     /// Makes an image file of so many bytes at `path`, readable by its owner alone. It takes room on its file system as it is
@@ -100,7 +103,7 @@ impl FileDisk {
             let _ = std::fs::remove_file(path);
             return Err(system("make room for")(why));
         }
-        Ok(Self { fd, path: path.to_owned(), blocks: bytes / BLOCK as u64 })
+        Ok(Self { fd, path: path.to_owned(), blocks: bytes / BLOCK as u64, is_image: true })
     }
 
     /// Where it is.
@@ -132,6 +135,10 @@ impl Disk for FileDisk {
     fn write(&self, first: u64, mut data: &[u8]) -> io::Result<()> {
         check_range(self.blocks, first, data.len())?;
         let mut at = first * BLOCK as u64;
+        // What was cut off is lost. A write behind its end would hide that.
+        if self.is_image && (fstat(&self.fd)?.st_size as u64) < at + data.len() as u64 {
+            return Err(shorter());
+        }
         while !data.is_empty() {
             match retry_on_intr(|| pwrite(&self.fd, data, at))? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
@@ -197,6 +204,10 @@ mod tests {
         let disk = FileDisk::create(&path, 1 << 20).unwrap();
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(BLOCK as u64).unwrap();
         assert!(disk.read(1, &mut [0; BLOCK]).is_err());
+        // A write does not make it longer.
+        assert!(disk.write(7, &[1; BLOCK]).is_err());
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), BLOCK as u64);
+        disk.write(0, &[1; BLOCK]).unwrap();
     }
 
     #[test]
