@@ -3,6 +3,7 @@
 //! | module | process | answers |
 //! | --- | --- | --- |
 //! | [`place`] | | where they meet: sockets, locks, and the memory that outlives them |
+//! | `places` | | which of a user's folders in memory that is |
 //! | [`memory`] | | how that memory is made, and found again |
 //! | [`pulse`] | | how they show that they get on |
 //! | `patience` | cache | how long it goes on asking stores that die of it |
@@ -28,6 +29,7 @@ pub mod memory;
 pub mod namespace;
 mod patience;
 pub mod place;
+mod places;
 pub mod pulse;
 pub mod report;
 mod serving;

@@ -60,6 +60,15 @@ pub fn open(place: &Place) -> Result<Option<Memory>> {
     Ok(Some(memory))
 }
 
+/// Whether there may be something in the memory that is not on the stores.
+pub fn has_unsaved(place: &Place) -> bool {
+    match open(place) {
+        Ok(Some(memory)) => memory.is_valid() && !memory.is_empty(),
+        Ok(None) => false,
+        Err(_) => true,
+    }
+}
+
 fn map(file: &File, layout: Layout) -> Result<Memory> {
     let mapping =
         Mapping::new(file.as_fd(), layout.words * 8).context("cannot map the cache's memory")?;

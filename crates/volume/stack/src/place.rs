@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use belay_sys::{lock_for_process, process_with_lock};
-use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, flock, mkdirat, statat, statfs};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, flock, mkdirat, statat};
 use rustix::io::Errno;
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 /// How long somebody may look at the lock of a mount, and how soon it is tried again.
 const GLANCE: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(5);
+
+/// The file that is locked by who mounts the volume.
+const MOUNT: &str = "mount.lock";
 
 /// What a process is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,30 +51,7 @@ impl fmt::Display for Role {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place(PathBuf);
 
-/// What statfs(2) says of a file system in memory.
-const TMPFS: u64 = 0x0102_1994;
-
 impl Place {
-    /// Where the volume with that id has its folder; it is made if there is none.
-    ///
-    /// # Errors
-    /// If there is no file system in memory for it, or the folder is not this user's alone.
-    pub fn of(volume: [u8; 16]) -> Result<Self> {
-        let folders = folders(volume)?;
-        folders.iter().try_for_each(|folder| make_private(folder))?;
-        let [_, _, place] = folders;
-        Ok(Self(place))
-    }
-
-    /// The same, if there is one.
-    ///
-    /// # Errors
-    /// As for [`Place::of`].
-    pub fn find(volume: [u8; 16]) -> Result<Option<Self>> {
-        let [_, _, place] = folders(volume)?;
-        if place.exists() { Self::at(&place).map(Some) } else { Ok(None) }
-    }
-
     /// The folder at a path, which is there.
     ///
     /// # Errors
@@ -128,7 +108,7 @@ impl Place {
     }
 
     pub(crate) fn open_hold(&self) -> Result<File> {
-        open_private(&self.0.join("mount.lock"))
+        open_private(&self.0.join(MOUNT))
     }
 
     /// Makes the caller the one that mounts the volume, for as long as somebody has what this gives; `None` if another one does.
@@ -147,6 +127,13 @@ impl Place {
                 Err(why) => return Err(why).context("cannot lock the mount"),
             }
         }
+    }
+
+    /// Whether somebody mounts the volume. Nothing is made for that.
+    pub fn is_held(&self) -> bool {
+        File::open(self.path().join(MOUNT)).is_ok_and(|file| {
+            flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+        })
     }
 
     /// Takes a role; waits until whoever had it has ended. It is this process's for as long as the file is open.
@@ -176,28 +163,6 @@ impl Place {
     }
 }
 
-/// The folder of a volume, behind those above it that are belay's.
-fn folders(volume: [u8; 16]) -> Result<[PathBuf; 3]> {
-    // By the user alone: what a mount has left is found whatever the environment of the next one is.
-    let uid = rustix::process::getuid().as_raw();
-    let run = if uid == 0 { "/run".to_owned() } else { format!("/run/user/{uid}") };
-    let in_memory = |dir: &PathBuf| statfs(dir).is_ok_and(|it| it.f_type as u64 == TMPFS);
-    let top = if in_memory(&PathBuf::from(&run)) {
-        PathBuf::from(run).join("belay")
-    } else {
-        let shm = PathBuf::from("/dev/shm");
-        ensure!(
-            in_memory(&shm),
-            "neither {run} nor /dev/shm is a file system in memory (tmpfs): mount one there"
-        );
-        shm.join(format!("belay-{uid}"))
-    };
-    let volumes = top.join("volumes");
-    let id: String = volume.iter().map(|byte| format!("{byte:02x}")).collect();
-    let place = volumes.join(id);
-    Ok([top, volumes, place])
-}
-
 /// Opens a file that this user alone can use; it is made if there is none.
 pub(crate) fn open_private(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
@@ -206,7 +171,7 @@ pub(crate) fn open_private(path: &Path) -> Result<File> {
 }
 
 /// Makes a folder that this user alone can use, unless it is there.
-fn make_private(path: &Path) -> Result<()> {
+pub(crate) fn make_private(path: &Path) -> Result<()> {
     match mkdirat(CWD, path, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => check_private(path),
         Err(why) => Err(why).with_context(|| format!("cannot make {}", path.display())),
