@@ -104,6 +104,36 @@ fn what_was_synced_and_is_damaged_is_told() {
     home.volume("cut-log v").expect(0, &["is whole"]);
 }
 
+#[test]
+fn a_checkpoint_of_which_nothing_is_left_is_told() {
+    let home = Home::filled("");
+    let newest = || -> Vec<u64> {
+        let found = home.volume("dump v --json").expect(0, &[]).json();
+        let places = found["stores"][0]["checkpoints"][0]["root_blocks"].as_array().cloned();
+        places.expect("places").iter().map(|at| at.as_u64().expect("a block")).collect()
+    };
+    let damage = |places: &[u64]| {
+        for place in places {
+            home.change("v.img", place * BLOCK + 99, |byte| byte ^ 0x20);
+        }
+    };
+    let places = newest();
+    damage(&places);
+    home.volume("check v").expect(0, &["have no whole one", "v is clean"]);
+    damage(&places);
+    home.volume("check v").expect(0, &["v is clean"]);
+    {
+        let mut open = Open::at(&home.at("v.img"));
+        let object = open.file(ROOT, "one", 2);
+        open.sync(object);
+    }
+    damage(&newest());
+    let why = "something was synced after it: the checkpoint before has less";
+    home.volume("check v").expect(2, &[why]);
+    home.volume("cut-log v").expect(0, &["is given up"]);
+    home.volume("check v").expect(0, &["have no whole one", "v is clean"]);
+}
+
 /// Where the blocks are that a checkpoint needs, and other ones that were written to.
 fn blocks(home: &Home) -> (Vec<u64>, Vec<u64>) {
     let image = fs::read(home.at("v.img")).expect("read");

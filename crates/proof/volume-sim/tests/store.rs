@@ -556,3 +556,53 @@ fn a_root_that_is_gone_back_from_stays_away() {
     }
     assert!(gone_back > 0);
 }
+
+/// Both copies of the newest root are damaged. If something was synced after that checkpoint the one before is not taken for it; else that
+/// is told.
+#[test]
+fn a_checkpoint_of_which_nothing_is_left_is_missed() {
+    for fault in [Fault::FlippedBit, Fault::Zeros] {
+        for (round, is_synced) in (1..6).flat_map(|round| [true, false].map(|is| (round, is))) {
+            let disk = SimDisk::new(SMALL);
+            let mut store = small_store(&disk);
+            for _ in 0..round {
+                store.append_intent(b"before").unwrap();
+                store.checkpoint().unwrap();
+            }
+            let epoch = store.checkpoint().unwrap();
+            if is_synced {
+                assert!(store.append_intent(b"promised").unwrap());
+            }
+            drop(store);
+            let mut random = Random::seed_from_u64(round);
+            let [newest, ..] = &belay_store::root::checkpoints(&&disk).unwrap()[..] else {
+                panic!()
+            };
+            for place in newest.geometry.root_places(epoch) {
+                disk.fault_at(place, fault, &mut random).unwrap();
+            }
+            let opened = Store::open_last(&disk);
+            match (opened, is_synced) {
+                (Err(Error::NoStore(why)), true) => {
+                    assert!(why.contains("is damaged"), "{why}");
+                    let [before, ..] = &belay_store::root::checkpoints(&&disk).unwrap()[..] else {
+                        panic!()
+                    };
+                    belay_store::root::give_up_next(&&disk, before).unwrap();
+                    assert_eq!(Store::open_last(&disk).unwrap().epoch(), epoch);
+                }
+                (Ok(mut store), false) => {
+                    assert_eq!(store.epoch(), epoch, "it is at the one before");
+                    let said = |store: &mut Store<&SimDisk>| {
+                        let notes = store.check().unwrap().notes;
+                        notes.iter().any(|note| note.contains("have no whole one"))
+                    };
+                    assert!(said(&mut store));
+                    store.checkpoint().unwrap();
+                    assert!(!said(&mut store));
+                }
+                (opened, _) => panic!("{fault:?}: {opened:?}"),
+            }
+        }
+    }
+}

@@ -113,6 +113,8 @@ fn serve(
     // Unless it was given up, nobody publishes any more: the namespace module has ended, and nobody starts another.
     let taken = if cache.gave_up { Err(DYING.to_owned()) } else { cache.checkpoint() };
     let Err(why) = taken else {
+        // One more, in which nothing is new: if the root of the last checkpoint is lost, the one before has all. It is not needed.
+        let _ = cache.with_below(Asked::Checkpoint, |cleaner, below| cleaner.checkpoint(below));
         memory::remove(place)?;
         return Ok(0);
     };

@@ -108,6 +108,7 @@ impl<D: Disk> Store<D> {
             is_partial: false,
         };
         checker.roots()?;
+        checker.later()?;
         let root = checker.store.root()?;
         checker.report.has_given_up = root.given_up.get() > 0;
         for (first, count) in
@@ -184,6 +185,20 @@ impl<D: Disk> Checker<'_, D> {
                 }
                 RootCopy::Unreadable(why) => self.add(why.to_string()),
             }
+        }
+        Ok(())
+    }
+
+    /// What may have been after the checkpoint that the store was opened at.
+    fn later(&mut self) -> Result<()> {
+        if self.store.is_next_broken {
+            let epoch = self.store.root()?.epoch.get();
+            let [one, other] = self.store.geometry.root_places(epoch + 1);
+            self.report.notes.push(format!(
+                "blocks {one} and {other} of the disk, where the root of checkpoint {} comes, have no whole one: a power failure has cut it \
+                 off, or it is damaged; the store is at checkpoint {epoch}, and what came after that is lost but for the intent log",
+                epoch + 1
+            ));
         }
         Ok(())
     }

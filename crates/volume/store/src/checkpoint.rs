@@ -69,6 +69,7 @@ impl<D: Disk> Store<D> {
             this.nodes.begin(epoch + 1);
             this.space.checkpointed();
             this.resync.checkpointed();
+            this.is_next_broken = false;
             this.begin_area()?;
             Ok(epoch)
         })?;

@@ -6,7 +6,8 @@
 //! it.
 //!
 //! The last block of an area is a mark, which is written with the first append after a checkpoint. If there is none nothing was appended,
-//! whatever is wrong with the other blocks: so damage to a log that nobody needs is none.
+//! whatever is wrong with the other blocks: so damage to a log that nobody needs is none. It names that checkpoint: whoever does not find
+//! that one's root knows by it that it was there.
 //!
 //! What is appended at once is read as a whole, or not at all. It is made when what was appended before is durable. So the last one may
 //! have been cut off by a power failure, and no other; and if one begins behind a block that is not as it should be, that one was damaged
@@ -94,6 +95,12 @@ pub fn decode(block: &Block) -> Option<LogBlock> {
     })
 }
 
+/// The checkpoint after which something was appended to the area that has this mark; `None` if it is none, or does not tell.
+pub(crate) fn marked(block: &Block) -> Option<u64> {
+    let found = decode(block).filter(|mark| mark.is_whole && !mark.begins)?;
+    Some(u64::from_le_bytes(found.bytes.try_into().ok()?))
+}
+
 /// What is in an area of the log.
 struct Area {
     /// What was appended.
@@ -175,7 +182,7 @@ impl<D: Disk> Store<D> {
         }
         let root = self.last_root()?;
         if !is_marked {
-            let (mark, _) = encode(root, root, MARK, b"");
+            let (mark, _) = encode(root, root, MARK, &last.to_le_bytes());
             blocks::write(&self.disk, first + room, &mark)?;
         }
         let (from, mut appended) = (tail.used, Vec::new());

@@ -7,6 +7,7 @@ use crate::blocks;
 use crate::error::{Error, Result};
 use crate::file_id::FileId;
 use crate::geometry::{DataMode, Geometry, Parameters};
+use crate::intent;
 use crate::layout::{self, Kind, MAGIC, MEMBERS, Made, Root, VERSION};
 use belay_disk::{BLOCK, Block, Disk, ZEROS};
 
@@ -120,6 +121,63 @@ pub fn checkpoints(disk: &impl Disk) -> Result<Vec<Checkpoint>> {
     let newest = newest.epoch;
     found.retain(|one| one.epoch == newest || is_before(one));
     Ok(found)
+}
+
+/// What is left of the checkpoint after one that a store is opened at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing, or what a failure has left that came between its two copies.
+    Nothing,
+    /// Neither copy of its root is whole. A power failure has cut off both of them, or they were damaged since.
+    Broken,
+    /// Its root is not there, and was durable: something was synced after it. To go back to the checkpoint before would lose that, and what
+    /// the lost one had.
+    Lost,
+}
+
+/// What is left of the checkpoint after this one.
+pub fn next(disk: &impl Disk, checkpoint: &Checkpoint) -> Next {
+    let epoch = checkpoint.epoch + 1;
+    let marked = blocks::read(disk, mark_of(checkpoint)).ok().as_ref().and_then(intent::marked);
+    if marked == Some(epoch) {
+        return Next::Lost;
+    }
+    // Where it comes is the root of the checkpoint before this one, but for a new store.
+    let is_new = checkpoint.previous == 0;
+    let is_right = |place| match look(disk, place) {
+        Ok(Found::Root(_)) => true,
+        Ok(Found::Nothing) => is_new && blocks::read(disk, place).is_ok_and(|one| one == ZEROS),
+        _ => false,
+    };
+    match checkpoint.geometry.root_places(epoch).into_iter().any(is_right) {
+        true => Next::Nothing,
+        false => Next::Broken,
+    }
+}
+
+/// Where the mark is of what was appended after the checkpoint after this one.
+fn mark_of(checkpoint: &Checkpoint) -> u64 {
+    let root: Root = layout::read(&checkpoint.block, 0);
+    let (first, half) = (root.intent_first.get(), root.intent_blocks.get() / 2);
+    first + (1 + (checkpoint.epoch + 1) % 2) * half - half.min(1)
+}
+
+/// Gives up a checkpoint whose root is lost ([`Next::Lost`]), and what was synced after it: the one before counts from now on.
+///
+/// # Errors
+/// Those of the disk.
+pub fn give_up_next(disk: &impl Disk, checkpoint: &Checkpoint) -> Result<()> {
+    blocks::write(disk, mark_of(checkpoint), &ZEROS)?;
+    blocks::flush(disk)
+}
+
+/// Why a store is not opened at a checkpoint before one that is lost.
+pub fn lost(checkpoint: &Checkpoint) -> Error {
+    let [one, other] = checkpoint.geometry.root_places(checkpoint.epoch + 1);
+    Error::NoStore(format!(
+        "the root of checkpoint {} is damaged (blocks {one} and {other}), and something was synced after it: the checkpoint before has less",
+        checkpoint.epoch + 1
+    ))
 }
 
 /// Removes the root of a checkpoint after this one, which is gone back to. The next one will have the same epoch, and half of each would

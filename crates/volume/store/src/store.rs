@@ -7,7 +7,7 @@ use crate::geometry::{DataMode, Geometry, Parameters};
 use crate::layout::{self, Made, Root};
 use crate::nodes::{Nodes, ROOT};
 use crate::overwrites::Resync;
-use crate::root::{self, Checkpoint, Identity};
+use crate::root::{self, Checkpoint, Identity, Next};
 use crate::space::Space;
 use crate::tail::Tail;
 use belay_disk::{Block, Disk, ZEROS};
@@ -30,6 +30,8 @@ pub struct Store<D> {
     pub(crate) geometry: Geometry,
     pub(crate) seed: u64,
     pub(crate) step: Step,
+    /// The store was opened where there may have been a later checkpoint.
+    pub(crate) is_next_broken: bool,
     /// Why no change is made any more.
     failed: Option<String>,
 }
@@ -77,8 +79,12 @@ impl<D: Disk> Store<D> {
     /// Opens a store at one of its checkpoints ([`root::checkpoints`]). Later ones are gone then.
     ///
     /// # Errors
-    /// If the disk fails.
+    /// If the disk fails; [`Error::NoStore`] if a later one is known to have been there, and nothing of it is.
     pub fn open(disk: D, checkpoint: &Checkpoint) -> Result<Self> {
+        let next = root::next(&disk, checkpoint);
+        if next == Next::Lost {
+            return Err(root::lost(checkpoint));
+        }
         // The process that wrote this root may have died before it was durable. What is written from now on is no longer what the
         // checkpoint before consists of.
         root::renew(&disk, checkpoint)?;
@@ -87,6 +93,7 @@ impl<D: Disk> Store<D> {
         let seed = seed_of(&checkpoint.identity.store);
         let epoch = checkpoint.epoch + 1;
         let mut store = Self::with(disk, checkpoint.block.clone(), epoch, geometry, seed);
+        store.is_next_broken = next == Next::Broken;
         store.resynchronize()?;
         store.look_at_bitmaps(BITMAPS)?;
         Ok(store)
@@ -114,6 +121,7 @@ impl<D: Disk> Store<D> {
             geometry,
             seed,
             step: Step::default(),
+            is_next_broken: false,
             failed: None,
         }
     }

@@ -84,6 +84,8 @@ pub enum Command {
         later. If the machine stops before that, the next mount reads it. If a block of the log is damaged then, `mount` refuses, as what \
         was synced may be lost. This command ends the log before that block: what was synced before it is kept, what is behind it is lost. \
         A log that is whole stays as it is.\n\n\
+        If something was synced after a checkpoint whose root is damaged in both of its places, `mount` refuses as well. This command has \
+        the volume go on from the checkpoint before that, and give up what was done since.\n\n\
         If the disk may be readable again later, wait for that instead. The volume must not be mounted."
     )]
     CutLog(CutLog),

@@ -4,9 +4,10 @@ use super::open::Named;
 use crate::cli::{Run, VolumeMount};
 use crate::commands::run::{Beside, run_with};
 use crate::messages::say;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use belay_registry::VolumeName;
 use belay_stack::{Place, Role, pulse, report};
+use belay_store::root::{self, Next};
 use belay_supervisor::companions::Companion;
 use belay_supervisor::text::OsText;
 use clap::Parser;
@@ -49,7 +50,23 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
     pulse::make_all(&place)?;
     // What is wrong with the stores is better said here than by a process in the background.
     for store in &definition.stores {
-        named.disk_to_change(store).with_context(|| format!("cannot mount volume {name}"))?;
+        let refused = || format!("cannot mount volume {name}");
+        let (disk, last) = named.disk_and_checkpoint(store).with_context(refused)?;
+        let path = store.path.display();
+        match root::next(&disk, &last) {
+            Next::Nothing => {}
+            Next::Broken => say(&format!(
+                "belay: {path}: no root of checkpoint {} is whole, as a power failure has cut it off, or it is damaged: going on from \
+                 checkpoint {}\n",
+                last.epoch + 1,
+                last.epoch
+            )),
+            Next::Lost => {
+                let why = root::lost(&last);
+                return Err(anyhow!("{path}: {why}; `belay volume cut-log {name}` gives it up"))
+                    .with_context(refused);
+            }
+        }
     }
     report::forget(&place)?;
     // Which mount it is: requests of others have other meanings.

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use belay_disk::{Disk, FileDisk, OpenError, Overlay};
 use belay_logical::Logical;
 use belay_registry::{Definition, Registry, Store, Uuid, VolumeName};
-use belay_store::root;
+use belay_store::root::{self, Checkpoint};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
@@ -39,9 +39,14 @@ impl Named {
 
     /// Opens its store on a disk, to be changed.
     pub fn disk_to_change(&self, store: &Store) -> Result<FileDisk> {
+        self.disk_and_checkpoint(store).map(|(disk, _)| disk)
+    }
+
+    /// The same, with its last checkpoint.
+    pub fn disk_and_checkpoint(&self, store: &Store) -> Result<(FileDisk, Checkpoint)> {
         let disk = self.opened(store, FileDisk::open(&store.path))?;
-        self.belongs(store, &disk)?;
-        Ok(disk)
+        let checkpoint = self.belongs(store, &disk)?;
+        Ok((disk, checkpoint))
     }
 
     fn opened(&self, store: &Store, opened: Result<FileDisk, OpenError>) -> Result<FileDisk> {
@@ -78,14 +83,14 @@ impl Named {
         opened.with_context(|| format!("the volume {} cannot be opened", self.name))
     }
 
-    /// Whether what is on a disk is a store of this volume.
-    fn belongs(&self, store: &Store, disk: &impl Disk) -> Result<()> {
+    /// The last checkpoint on a disk, if what is there is a store of this volume.
+    fn belongs(&self, store: &Store, disk: &impl Disk) -> Result<Checkpoint> {
         let path = store.path.display();
         if disk.blocks() < SMALLEST {
             bail!("{path} is too small: there is no store of a belay volume on it");
         }
         let found = root::checkpoints(disk).map_err(|why| anyhow!("{path}: {why}"))?;
-        let Some(found) = found.first() else { bail!("{path}: it has no checkpoint") };
+        let Some(found) = found.into_iter().next() else { bail!("{path}: it has no checkpoint") };
         let (volume, own) = (found.identity.volume, found.identity.store);
         let Definition { id, stores } = &self.definition;
         if volume != *id.as_bytes() {
@@ -104,7 +109,7 @@ impl Named {
                 self.path.display()
             );
         }
-        Ok(())
+        Ok(found)
     }
 
     /// The path of a store, by its place among the members of the volume.
