@@ -1,10 +1,13 @@
 //! Which mount the memory serves. It outlives a mount whose processes have all died: the next one goes on with what is published, but
 //! its requests have numbers of their own.
 
+use crate::error::Error;
+use crate::index::Index;
 use crate::layout::{CLEARED, GENERATIONS, MAGIC, MOUNT, MOUNT_FIRST};
 use crate::log::Slot;
 use crate::shared::Shared;
 use belay_memory::Memory;
+use belay_object::PAGE;
 
 /// Says that it is a cache's memory, of this version. It is another one as soon as its layout is another one, or the messages are between
 /// the processes that use it: those of two versions never work together.
@@ -79,5 +82,41 @@ impl<M: Memory> Shared<M> {
     /// Whether all that was published is in a checkpoint of the stores: nothing is lost with this memory.
     pub fn is_empty(&self) -> bool {
         self.slot(self.durable()) == Slot::Free && self.sealed().is_none()
+    }
+
+    /// Whether what is in it comes after the checkpoint that the stores have, which reaches up to a transaction: nobody has changed them
+    /// since without it.
+    pub fn comes_after(&self, epoch: u64, upto: u64) -> bool {
+        let durable = self.durable_epoch();
+        let is_noted = (epoch, upto) == (durable, self.durable());
+        // It was taken, and its process died before it could note that.
+        let taken = self.sealed().map(|sealed| (durable + 1, sealed));
+        is_noted || taken == Some((epoch, upto))
+    }
+
+    /// Reads all that is published and not in a checkpoint that is noted, as the next checkpoint does. Gives how many transactions that is.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
+    pub fn read_all<L>(&self) -> Result<u64, Error<L>> {
+        let mut index = Index::of(self);
+        index.catch_up(self, u64::MAX).map_err(|why| Error::Damaged(why.why()))?;
+        let (next, slots) = (index.next(), u64::from(self.layout.capacity.slots));
+        // Behind the last one is a free slot, or one that is still another transaction's.
+        let is_behind = next >= self.trimmed().saturating_add(slots);
+        if !is_behind && self.slot(next) != Slot::Free {
+            return Err(Error::Damaged("its log has no end"));
+        }
+        let mut content = [0; PAGE];
+        for (object, changed) in index.objects() {
+            for (page, (version, _)) in &changed.pages {
+                if let Some(version) = version
+                    && !self.read_page(*version, object, *page, &mut content)
+                {
+                    return Err(Error::Damaged("a page does not match its checksum"));
+                }
+            }
+        }
+        Ok(next.saturating_sub(self.durable()))
     }
 }

@@ -74,14 +74,37 @@ fn serve(
     pulse: &Pulse,
     stop: &OwnedFd,
 ) -> Result<i32> {
-    let shared = memory::open_or_make(place, capacity)?;
+    let mut shared = memory::open_or_make(place, capacity)?;
     let patience = Patience::new(place, pulse.clone())?;
     let mut below = RemoteStore::writer(&place.socket(Role::Store), Box::new(patience.clone()));
-    match shared.is_valid() {
-        false => begin(&shared, &mut below, &patience, stop)?,
-        true if shared.is_mounted(mount) => {}
-        // An earlier mount's.
-        true => belongs(place, &shared, &mut below, &patience)?,
+    let is_earlier = shared.is_valid() && !shared.is_mounted(mount);
+    if is_earlier && belongs(&shared, &mut below, &patience)? {
+        // No checkpoint could ever be taken.
+        shared.read_all::<Below>().with_context(|| {
+            format!(
+                "what was written to the volume before its last end, and is in {}, cannot be read; remove that file to mount the volume \
+                 without",
+                place.memory().display()
+            )
+        })?;
+    } else if is_earlier {
+        ensure!(
+            shared.is_empty(),
+            "what was written to the volume before its last end is in {}, and the stores were changed since without it: by a mount of \
+             another user or machine, or an older copy of them was put back. What is in that file is of no use to them; remove it to \
+             mount the volume without",
+            place.memory().display()
+        );
+        // There is nothing in it.
+        memory::remove(place)?;
+        shared = memory::open_or_make(place, capacity)?;
+    }
+    if !shared.is_valid()
+        && let Err(why) = begin(&shared, &mut below, &patience, stop)
+    {
+        // As little is in this one, and nobody may ever try again.
+        memory::remove(place)?;
+        return Err(why);
     }
     shared.begin_mount(mount);
     let now = Instant::now();
@@ -126,28 +149,12 @@ fn serve(
 }
 
 /// Whether what an earlier mount has left belongs to what is on the stores: nobody has changed them since without it.
-fn belongs(
-    place: &Place,
-    shared: &Memory,
-    below: &mut RemoteStore,
-    patience: &Patience,
-) -> Result<()> {
-    let found = until_it_lives(patience, || {
+fn belongs(shared: &Memory, below: &mut RemoteStore, patience: &Patience) -> Result<bool> {
+    let (epoch, upto) = until_it_lives(patience, || {
         below.renew()?;
         Ok((below.epoch()?.saturating_sub(1), below.upto()?))
     })?;
-    let (epoch, upto) = (shared.durable_epoch(), shared.durable());
-    let is_noted = found == (epoch, upto);
-    // It was taken, and its process died before it could note that.
-    let is_under_way = shared.sealed().is_some_and(|sealed| found == (epoch + 1, sealed));
-    ensure!(
-        is_noted || is_under_way,
-        "what was written to the volume before its last end is in {}, and the stores were changed since without it: by a mount of \
-         another user or machine, or an older copy of them was put back. What is in that file is of no use to them; remove it to mount \
-         the volume without",
-        place.memory().display()
-    );
-    Ok(())
+    Ok(shared.comes_after(epoch, upto))
 }
 
 /// Asks the stores until they do not die of it, or have died too often.
@@ -203,8 +210,8 @@ fn begin(
                 ensure!(!ends_within(stop, patience, AGAIN)?, "it was asked to end");
             }
             Err(why) => bail!(
-                "what was synced before the last end cannot be done again: {why}; `belay volume check` says what is wrong, and \
-                 `belay volume cut-log` gives up what of the intent log cannot be read"
+                "what was synced before the last end cannot be done again: {why}; `belay volume check` says what is wrong, and what can \
+                 be done"
             ),
         }
     }

@@ -6,6 +6,7 @@ use belay_cache::layout::{CELL, ENTRY, FRAME};
 use belay_cache::{Capacity, Layout, Shared};
 use belay_sys::Mapping;
 use rustix::fs::{FallocateFlags, fallocate};
+use std::convert::Infallible;
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -41,16 +42,21 @@ pub fn open(place: &Place) -> Result<Option<Memory>> {
     let length = file.metadata()?.len();
     let mut tail = [0; TAIL as usize];
     let read = length.checked_sub(TAIL).map(|at| file.read_exact_at(&mut tail, at));
-    let Some(Ok(())) = read else { bail!("{} is too short", path.display()) };
+    // Nobody else writes there. What is in it is lost.
+    let damaged = || {
+        let path = path.display();
+        format!(
+            "what a mount of the volume has left in {path} is damaged: remove it to mount the volume without"
+        )
+    };
+    let Some(Ok(())) = read else { bail!("{}", damaged()) };
     let (frames, slots) = tail.split_at(8);
     let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
     let (frames, slots) = (word(frames), word(slots));
     let fits = |number: u64| u32::try_from(number).ok().filter(|number| *number <= MOST_FRAMES);
-    let (Some(frames), Some(slots)) = (fits(frames), fits(slots)) else {
-        bail!("{} is damaged", path.display())
-    };
+    let (Some(frames), Some(slots)) = (fits(frames), fits(slots)) else { bail!("{}", damaged()) };
     let layout = Layout::new(Capacity { frames, slots });
-    ensure!(length == layout.words as u64 * 8 + TAIL, "{} is damaged", path.display());
+    ensure!(length == layout.words as u64 * 8 + TAIL, "{}", damaged());
     let memory = map(&file, layout)?;
     ensure!(
         !memory.is_of_another_version(),
@@ -58,6 +64,35 @@ pub fn open(place: &Place) -> Result<Option<Memory>> {
         path.display()
     );
     Ok(Some(memory))
+}
+
+/// What an earlier mount has left in the memory, and what becomes of it at the next one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Nothing that is not on the stores.
+    Nothing,
+    /// So many transactions, with which it goes on.
+    Unsaved(u64),
+    /// What the stores know nothing of: they were changed since without it. It is refused.
+    Stale,
+    /// Something that cannot be read, and why. It is refused.
+    Damaged(String),
+}
+
+/// What is left in the memory, if the stores have that checkpoint, which reaches up to a transaction.
+pub fn left(place: &Place, epoch: u64, upto: u64) -> Left {
+    let memory = match open(place) {
+        Ok(Some(memory)) if memory.is_valid() && !memory.is_empty() => memory,
+        Ok(_) => return Left::Nothing,
+        Err(why) => return Left::Damaged(format!("{why:#}")),
+    };
+    if !memory.comes_after(epoch, upto) {
+        return Left::Stale;
+    }
+    match memory.read_all::<Infallible>() {
+        Ok(number) => Left::Unsaved(number),
+        Err(why) => Left::Damaged(format!("{}: {why}", place.memory().display())),
+    }
 }
 
 /// Whether there may be something in the memory that is not on the stores.

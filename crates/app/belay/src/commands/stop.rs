@@ -1,9 +1,10 @@
 //! `belay stop`.
 
-use super::mounts;
+use super::{mounts, volume};
 use crate::cli::Stop;
 use crate::messages::{Out, say};
 use anyhow::{Result, bail};
+use belay_stack::{Place, Role, memory};
 use belay_supervisor::instances::{self, Instance, is_locked};
 use belay_supervisor::mounts::Removed;
 use belay_supervisor::orphans;
@@ -31,10 +32,28 @@ pub fn run(options: &Stop) -> Result<i32> {
     let (instance, status) = mounts::one(&options.state, &options.mount)?;
     // Its folder may go with it.
     let name = daemon_name(&instance, &status);
+    let volume = volume::place_of(&instance).filter(|_| !instance.alive);
     if end(options, &instance, &status)? {
+        if let Some(place) = volume.filter(is_unsaved) {
+            bail!(
+                "{}: unmounted, after belay had died: what is not on the stores yet is in {}; mount the volume again for that, before this \
+                 machine is restarted",
+                status.shown(),
+                place.memory().display()
+            );
+        }
         writeln!(Out, "stopped: {} ({name})", status.shown())?;
     }
     Ok(0)
+}
+
+/// Whether something of a volume, of which nobody holds the mount any more, is in memory alone. Its cache stores that first, if it lives.
+fn is_unsaved(place: &Place) -> bool {
+    let end = Instant::now() + PATIENCE;
+    while matches!(place.holder(Role::Cache), Ok(Some(_))) && Instant::now() < end {
+        std::thread::sleep(AGAIN);
+    }
+    memory::has_unsaved(place)
 }
 
 /// The daemon's name, for people. The command line in the status is quoted, for shells; the words are what it was started with.

@@ -28,9 +28,11 @@ pub fn run(options: &Check) -> Result<i32> {
     let found = Named::find(&options.name).and_then(|found| {
         let found = named.insert(found);
         let mut logical = found.open()?;
+        let (epoch, upto) = (logical.epoch().saturating_sub(1), logical.upto());
         let mut report = examine(&mut logical)?;
-        let place = Place::find(found.definition.id.into_bytes())?;
-        report.memory = place.map(|place| place.memory()).filter(|memory| memory.exists());
+        if let Some(place) = Place::find(found.definition.id.into_bytes())? {
+            report.memory(&place, epoch, upto);
+        }
         Ok(report)
     });
     let mut out = Out;
@@ -107,7 +109,10 @@ fn replay(logical: &mut Logical<Looked>, report: &mut Report, bar: &ProgressBar)
         Ok(0) => return,
         Ok(bytes) => report.waiting = bytes,
         // The check of the store has said that.
-        Err(belay_cache::Error::Lower(Error::Store { why: Damage::Intents { .. }, .. })) => return,
+        Err(belay_cache::Error::Lower(Error::Store { why: Damage::Intents { .. }, .. })) => {
+            report.is_log_damaged = true;
+            return;
+        }
         Err(why) => return report.add(failed(why)),
     }
     bar.set_message("names looked at, after a replay");

@@ -4,6 +4,7 @@ use crate::cli::volume::Forget;
 use crate::messages::Out;
 use anyhow::Result;
 use belay_registry::Registry;
+use belay_stack::{Place, memory};
 use std::io::Write;
 
 /// Runs it.
@@ -14,7 +15,20 @@ pub fn run(options: &Forget) -> Result<i32> {
     registry.remove(&options.name)?;
     writeln!(Out, "the name {} is removed", options.name)?;
     for store in known.iter().flat_map(|(definition, _)| &definition.stores) {
-        writeln!(Out, "  its data are still on {}", store.path.display())?;
+        let path = store.path.display();
+        match store.path.exists() {
+            true => writeln!(Out, "  its data are still on {path}")?,
+            false => writeln!(Out, "  {path}, where its data were, is not there")?,
+        }
+    }
+    // What cannot be found out is nobody's hindrance: the name is gone.
+    let place = known.and_then(|(definition, _)| Place::find(definition.id.into_bytes()).ok()?);
+    if let Some(place) = place.filter(memory::has_unsaved) {
+        writeln!(
+            Out,
+            "  what was written, and not brought there yet, is in {}: a mount under any name of a definition with the same id has it",
+            place.memory().display()
+        )?;
     }
     Ok(0)
 }

@@ -10,6 +10,8 @@ mod mount;
 mod open;
 mod signature;
 
+pub use mount::place_of;
+
 use super::{status, stop};
 use crate::cli::volume::Command;
 use anyhow::Result;

@@ -9,6 +9,7 @@ use belay_registry::VolumeName;
 use belay_stack::{Place, Role, pulse, report};
 use belay_store::root::{self, Next};
 use belay_supervisor::companions::Companion;
+use belay_supervisor::instances::Instance;
 use belay_supervisor::text::OsText;
 use clap::Parser;
 use std::ffi::OsString;
@@ -17,6 +18,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// What comes before the place of a volume in the command lines of its processes.
+const PLACE: &str = "--place";
 /// The smallest cache: less would be full with one large write.
 const LEAST_MEMORY: u64 = 8 << 20;
 /// How long processes of an earlier mount may take to end, and how often that is looked at.
@@ -74,7 +77,7 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
     let memory = options.memory;
     let words = |role: Role, rest: Vec<OsString>| {
         let mut words = vec![format!("volume-{role}").into(), name.as_str().into()];
-        words.extend(["--place".into(), place.path().into()]);
+        words.extend([PLACE.into(), place.path().into()]);
         words.extend(rest);
         words
     };
@@ -99,6 +102,15 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
     let namespace = number().into_iter().chain([mountpoint.into_os_string()]).collect();
     let held = held(options, words(Role::Namespace, namespace))?;
     run_with(&held, beside)
+}
+
+/// Where the processes of a volume meet, if that is what somebody holds.
+pub fn place_of(instance: &Instance) -> Option<Place> {
+    let words = instance.config()?.command;
+    let is_module = |word: &&OsText| word.0 == *format!("volume-{}", Role::Namespace);
+    words.get(1).filter(is_module)?;
+    let place = words.iter().skip_while(|word| word.0 != *PLACE).nth(1)?;
+    Place::at(place.as_path()).ok()
 }
 
 /// Becomes the one who mounts it; waits for processes of an earlier mount whose keeper and supervisor were killed. These end when the

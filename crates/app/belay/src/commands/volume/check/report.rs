@@ -5,6 +5,8 @@ use anyhow::Result;
 use belay_object::ObjectId;
 use belay_posix::check;
 use belay_registry::VolumeName;
+use belay_stack::Place;
+use belay_stack::memory::{self, Left};
 use belay_supervisor::text::{OsText, bytes, count, counted, escaped};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -36,8 +38,12 @@ pub struct Report {
     pub orphans: u64,
     /// Bytes that the next mount replays.
     pub waiting: u64,
+    /// What was synced cannot be read.
+    pub is_log_damaged: bool,
     /// The memory of a mount that has not ended as it should: the next one goes on with it, and replays nothing.
     pub memory: Option<PathBuf>,
+    /// Where the volume is mounted, from other stores than these.
+    pub mounted: Option<PathBuf>,
     pub stores: Vec<belay_store::check::Report>,
     pub findings: Vec<Finding>,
     pub unlisted: u64,
@@ -52,6 +58,31 @@ impl Report {
 
     pub fn add(&mut self, finding: Finding) {
         self.findings.push(finding);
+    }
+
+    /// What a mount has left in memory, if the stores are at that checkpoint, which reaches up to a transaction.
+    pub fn memory(&mut self, place: &Place, epoch: u64, upto: u64) {
+        let path = place.memory();
+        if place.is_held() {
+            self.mounted = Some(place.path().to_owned());
+            return;
+        }
+        let what = match memory::left(place, epoch, upto) {
+            Left::Nothing => return,
+            Left::Unsaved(_) => {
+                self.memory = Some(path);
+                return;
+            }
+            Left::Stale => format!(
+                "what was written to it before its last end is in {}, and the stores were changed since without that, or older copies of \
+                 them were put back: it is not mounted until that file is removed, or the right stores are here",
+                path.display()
+            ),
+            Left::Damaged(why) => format!(
+                "what was written to it before its last end cannot be read, and it is not mounted until that file is removed: {why}"
+            ),
+        };
+        self.add(Finding { store: None, object: None, path: None, what });
     }
 
     /// What the check of the names has found.
@@ -104,6 +135,20 @@ impl Report {
             writeln!(
                 out,
                 "{name} was not unmounted: {waiting} of intents are replayed at the next mount"
+            )?;
+        }
+        if let Some(place) = &self.mounted {
+            writeln!(
+                out,
+                "{name} is mounted from other stores, copies of which these are, or the other way round ({}): these are not mounted \
+                 meanwhile",
+                place.display()
+            )?;
+        }
+        if self.is_log_damaged {
+            writeln!(
+                out,
+                "next: wait if the disk may be readable again, or give up what was synced and is lost with `belay volume cut-log {name}`"
             )?;
         }
         if self.orphans > 0 {
