@@ -254,6 +254,8 @@ fn every_kind_of_block_is_shown_as_what_it_is() {
         home.volume(&format!("dump v {words} --json")).expect(0, &["\"schema_version\": 1"]).json()
     };
     shown("", &["whole copies 2"]);
+    shown("0", &["whole copies 2"]);
+    home.volume("dump v 1").expect(1, &["the volume v has no store 1"]);
     shown("--root", &["the root of", "mapping file: 0.0", "matches checksum: yes"]);
     shown("--block 64", &["index block 0"]);
     shown("--block 65", &["the block of group 0"]);

@@ -21,10 +21,14 @@ const TAIL: u64 = 16;
 /// The most that a cache can hold.
 const MOST_FRAMES: u32 = 1 << 22;
 
+/// Of each frame: a page, its entry in the table, half a slot, and a cell with its entry.
+const EACH: u64 = (FRAME + ENTRY + CELL) as u64 * 8 + 4 + 8;
+
+/// Bytes that a cache can use, in whole GiB.
+pub const MOST: u64 = (MOST_FRAMES as u64 * EACH) >> 30 << 30;
+
 /// What fits into so many bytes.
 pub fn capacity(bytes: u64) -> Capacity {
-    // Of each frame: a page, its entry in the table, half a slot, and a cell with its entry.
-    const EACH: u64 = (FRAME + ENTRY + CELL) as u64 * 8 + 4 + 8;
     let frames = u32::try_from(bytes / EACH).unwrap_or(MOST_FRAMES).clamp(1024, MOST_FRAMES);
     Capacity { frames, slots: frames / 2 }
 }

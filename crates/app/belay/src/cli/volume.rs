@@ -69,8 +69,8 @@ pub enum Command {
     /// Show any block of a volume, as what it is.
     #[command(
         long_about = "Show any block of a volume, as what it is.\n\n\
-        Without an option, the checkpoint of each store and where things are on it. STORE is a number from 0 on, in the order of \
-        `belay volume list`, or a path; without it, it is the first one. docs/volume-layout.md describes what is shown. Nothing is \
+        Without an option, the checkpoint of each store, or of STORE, and where things are on it. STORE is a number from 0 on, in the \
+        order of `belay volume list`, or a path; options show the first one without it. docs/volume-layout.md describes what is shown. Nothing is \
         changed. The volume must not be mounted.",
         after_help = "Examples:\n  belay volume dump scratch\n  belay volume dump scratch --block 1\n  \
         belay volume dump scratch --object 1"

@@ -66,7 +66,7 @@ impl Home {
         let folder = format!("{}/", self.dir.path().display());
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", "60", env!("CARGO_BIN_EXE_belay"), "volume"]);
-        command.args(words.split(' ').map(|word| word.replace('@', &folder)));
+        command.args(words.split_whitespace().map(|word| word.replace('@', &folder)));
         command.env("BELAY_VOLUMES_DIR", self.at("volumes")).stdin(Stdio::null());
         Said::of(&command.output().expect("timeout(1)"))
     }

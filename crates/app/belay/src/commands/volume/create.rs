@@ -11,8 +11,11 @@ use belay_registry::{Definition, Registry, Store, Uuid, definition};
 use belay_store::{DataMode, Geometry, Parameters};
 use belay_supervisor::text::bytes;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::fs::File;
+use std::ffi::OsStr;
+use std::fs::{self, DirEntry, File, Metadata};
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -123,6 +126,12 @@ impl Made {
                 disk
             }
             (true, None) => {
+                if let Some(device) = loop_device(&path) {
+                    bail!(
+                        "{shown} is what is behind {}: use that, or detach it before (losetup --detach)",
+                        device.display()
+                    );
+                }
                 let disk = FileDisk::open(&path)?;
                 enough(&store.path, disk.blocks().saturating_mul(BLOCK as u64))?;
                 if let Some(what) = signature::of(&disk)?.filter(|_| !force) {
@@ -212,6 +221,19 @@ fn enough(path: &Path, size: u64) -> Result<()> {
         bail!("{path} is too small: it has {size}, and a store takes at least {least}");
     }
     Ok(())
+}
+
+/// The loop device that has a file behind it, if there is one: whoever uses that has no lock of the file.
+fn loop_device(path: &Path) -> Option<PathBuf> {
+    let own = path.metadata().ok().filter(Metadata::is_file)?;
+    let mut devices = fs::read_dir("/sys/block").ok()?.flatten();
+    let is_it = |device: &DirEntry| {
+        let behind = fs::read(device.path().join("loop/backing_file")).ok();
+        let behind = behind.as_ref().map(|path| OsStr::from_bytes(path.trim_ascii_end()));
+        let found = behind.and_then(|path| Path::new(path).metadata().ok());
+        found.is_some_and(|found| (found.dev(), found.ino()) == (own.dev(), own.ino()))
+    };
+    devices.find(is_it).map(|device| Path::new("/dev").join(device.file_name()))
 }
 
 /// The path as it is written down: absolute, and without links as far as it is there.

@@ -26,6 +26,7 @@ const MOST: usize = 1000;
 pub fn run(options: &Dump) -> Result<i32> {
     let named = Named::find(&options.name)?;
     let what = &options.what;
+    let asked = options.store.as_ref().map(|_| store(&named, options)).transpose()?;
     let mut shown = match (what.object, what.block) {
         (Some(object), _) => one_object(&mut named.open()?, ObjectId(object))?,
         (None, Some(block)) => one_block(&named, store(&named, options)?, block)?,
@@ -35,7 +36,7 @@ pub fn run(options: &Dump) -> Result<i32> {
                 let number = store(&named, options)?;
                 one_file(&mut named.open()?, number, file)?
             }
-            (false, None) => overview(&named)?,
+            (false, None) => overview(&named, asked)?,
         },
     };
     let mut out = Out;
@@ -72,9 +73,11 @@ fn one(named: &Named, number: usize) -> Result<(&Store, Looked)> {
     Ok((store, named.disk(store)?))
 }
 
-fn overview(named: &Named) -> Result<Value> {
+/// Of one store, or of all.
+fn overview(named: &Named, asked: Option<usize>) -> Result<Value> {
     let mut stores = Vec::new();
-    for number in 0..named.definition.stores.len() {
+    let all = 0..named.definition.stores.len();
+    for number in all.filter(|number| asked.is_none_or(|asked| asked == *number)) {
         let (store, disk) = one(named, number)?;
         let mut found = json!({ "store": number, "path": store.path, "blocks": disk.blocks() });
         let more = match root::checkpoints(&disk) {

@@ -6,7 +6,7 @@ use crate::commands::run::{Beside, run_with};
 use crate::messages::say;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use belay_registry::VolumeName;
-use belay_stack::{Place, Role, pulse, report};
+use belay_stack::{Place, Role, memory, pulse, report};
 use belay_store::root::{self, Next};
 use belay_supervisor::companions::Companion;
 use belay_supervisor::instances::Instance;
@@ -45,6 +45,12 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
         options.memory,
         LEAST_MEMORY >> 20
     );
+    ensure!(
+        options.memory <= memory::MOST,
+        "the cache of volume {name} cannot have {} bytes of memory: give it {} GiB or less",
+        options.memory,
+        memory::MOST >> 30
+    );
     let mountpoint = options.mountpoint.canonicalize().with_context(|| {
         format!("cannot mount volume {name} at {}", options.mountpoint.display())
     })?;
@@ -74,7 +80,6 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
     report::forget(&place)?;
     // Which mount it is: requests of others have other meanings.
     let mount = RandomState::new().hash_one(std::process::id()).max(1);
-    let memory = options.memory;
     let words = |role: Role, rest: Vec<OsString>| {
         let mut words = vec![format!("volume-{role}").into(), name.as_str().into()];
         words.extend([PLACE.into(), place.path().into()]);
@@ -84,8 +89,10 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
     let paths = definition.stores.iter();
     let stores = paths.flat_map(|store| ["--store".into(), store.path.clone().into()]).collect();
     let number = || ["--mount".into(), mount.to_string().into()];
-    let cache =
-        number().into_iter().chain(["--memory".into(), memory.to_string().into()]).collect();
+    let cache = number()
+        .into_iter()
+        .chain(["--memory".into(), options.memory.to_string().into()])
+        .collect();
     let companion = |role: Role, rest| Companion {
         role: role.name().to_owned(),
         words: words(role, rest).into_iter().map(OsText).collect(),
