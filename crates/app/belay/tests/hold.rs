@@ -265,6 +265,31 @@ fn a_hanging_daemon_is_restarted() {
 }
 
 #[test]
+fn a_hanging_supervisor_is_replaced() {
+    if !can_hold() {
+        return;
+    }
+    let held = Held::start(&["--hang-timeout", "1s"], &["-f"]);
+    let (supervisor, daemon) = (held.pid("supervisor"), held.pid("daemon"));
+    signal(supervisor, Signal::STOP);
+    signal(daemon, Signal::KILL);
+    assert_eq!(held.read(), "content\n");
+    assert_ne!((held.pid("supervisor"), held.pid("daemon")), (supervisor, daemon));
+}
+
+/// No timeout is no time of none.
+#[test]
+fn a_hang_timeout_of_zero_means_never() {
+    if !can_hold() {
+        return;
+    }
+    let held = Held::start(&["--hang-timeout", "0"], &["-f"]);
+    assert_eq!(held.read(), "content\n");
+    let output = held.ask(&["crash", "--signal", "STOP"]);
+    assert!(text(&output).contains("started without --hang-timeout"), "{}", text(&output));
+}
+
+#[test]
 fn a_daemon_that_uses_too_much_memory_is_restarted() {
     if !can_hold() {
         return;

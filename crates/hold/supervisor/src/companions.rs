@@ -5,10 +5,12 @@
 //! when those behind it are gone: by a word in their pulse, and SIGTERM. The signal alone, which anybody may send, ends none of them.
 //! One that says that it gives up is not started again, and the mount is given up with it.
 
+use crate::clock;
 use crate::error::{Error, Result};
 use crate::process::{Exit, Watched, is_stopped};
 use crate::role::self_as;
 use crate::signals::SAME_WISH;
+use crate::silence::Silence;
 use crate::text::{OsText, span};
 use belay_memory::pulse::{BYTES, Seen, TOLD_AT};
 use belay_sys::process_with_lock;
@@ -49,7 +51,7 @@ pub struct Companion {
     pub lock: OsText,
     /// The file by which it shows that it gets on, see [`belay_memory::pulse`].
     pub pulse: OsText,
-    /// For how long it may show nothing, in milliseconds. Waiting for others does not count.
+    /// For how long it may show nothing, in milliseconds; 0: for ever. Waiting for others does not count.
     pub hang_timeout_ms: u64,
     /// The file in which it says how it has recovered, as JSON; if it does.
     #[serde(default)]
@@ -120,8 +122,8 @@ struct One {
     /// It was asked to end.
     told: bool,
     over: bool,
-    /// What its pulse was like, and since when.
-    pulse: (Seen, Instant),
+    /// What its pulse was like, and for how long it has been so.
+    pulse: (Seen, Silence),
 }
 
 impl Companions {
@@ -148,7 +150,7 @@ impl Companions {
                 not_before: now,
                 told: false,
                 over: false,
-                pulse: (Seen::default(), now),
+                pulse: (Seen::default(), Silence::new(clock::now())),
             };
             one.adopt();
             all.push(one);
@@ -279,6 +281,7 @@ impl One {
             self.process = Some(watched);
             self.was_there = true;
             self.since = Instant::now();
+            self.pulse.1 = Silence::new(clock::now());
         }
     }
 
@@ -303,6 +306,7 @@ impl One {
                 self.restarts += u64::from(self.was_there);
                 self.was_there = true;
                 self.since = Instant::now();
+                self.pulse.1 = Silence::new(clock::now());
             }
             Err(error) => {
                 let [_, longest] = PAUSES;
@@ -320,11 +324,10 @@ impl One {
         let Some(process) = &self.process else { return };
         let seen = seen(&self.shown);
         let gets_on = seen != self.pulse.0 || seen.waits && !is_stopped(process.pid);
-        if gets_on || self.since > self.pulse.1 {
-            self.pulse = (seen, Instant::now());
-        }
-        let silence = self.pulse.1.elapsed();
-        if silence > Duration::from_millis(self.companion.hang_timeout_ms) {
+        self.pulse.0 = seen;
+        let silence = Duration::from_nanos(self.pulse.1.look(gets_on, clock::now()));
+        let limit = self.companion.hang_timeout_ms;
+        if limit > 0 && silence > Duration::from_millis(limit) {
             tracing::warn!(
                 "{} process {} hangs: it has not got on for {}; it is killed",
                 self.companion.role,
@@ -332,7 +335,7 @@ impl One {
                 span(silence)
             );
             let _ = process.signal(SIGKILL);
-            self.pulse.1 = Instant::now();
+            self.pulse.1 = Silence::new(clock::now());
         }
     }
 

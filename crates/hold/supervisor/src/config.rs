@@ -100,7 +100,7 @@ pub struct Config {
     pub retry_for_ms: u64,
     /// The daemon may end by itself, and has ended then.
     pub ends_itself: bool,
-    /// How long a request may be in flight, in milliseconds.
+    /// How long a request may be in flight, and the supervisor do nothing, in milliseconds; never 0.
     pub hang_timeout_ms: Option<u64>,
     /// How long a successor may take until it is ready, in milliseconds.
     pub start_timeout_ms: u64,
@@ -173,7 +173,7 @@ impl Config {
         }
     }
 
-    /// The hang limit.
+    /// The hang limit. `None`: for ever.
     pub fn hang_timeout(&self) -> Option<Duration> {
         self.hang_timeout_ms.map(Duration::from_millis)
     }

@@ -1,4 +1,4 @@
-//! The keeper: holds descriptors and memory, starts supervisors, and does nothing else.
+//! The keeper: holds descriptors and memory, starts supervisors, ends one that hangs, and does nothing else.
 //!
 //! It is the process that the user started. When it is killed, the supervisor starts a new one.
 
@@ -10,14 +10,16 @@ use crate::clock;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::handover::{Descriptors, Link, Note, Received, close_aside};
+use crate::heartbeat::{self, Watch};
 use crate::memfile;
-use crate::process::{Exit, Exited, Watched, reap};
+use crate::process::{Exit, Exited, Watched, is_stopped, reap};
 use crate::role::{LACKS, become_subreaper, start_self};
 use crate::signals::Signals;
-use crate::text::OsText;
+use crate::text::{OsText, span};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd;
 use rustix::fs::{FileType, fstat};
+use rustix::process::getppid;
 use signal_hook::consts::{SIGCHLD, SIGKILL};
 use std::collections::VecDeque;
 use std::thread;
@@ -36,6 +38,8 @@ const FIRST_PATIENCE: u64 = 30_000_000_000;
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// How long one has lived that did not end soon.
 const LONG_LIFE: u64 = 30_000_000_000;
+/// How often it is looked whether one gets on; and what is a net under lost wake-ups if it is not, on which nothing depends.
+const LOOKS: [i64; 2] = [1, 30];
 /// How long the end of one may take that has let go of the link.
 const END: Duration = Duration::from_secs(2);
 
@@ -68,8 +72,8 @@ pub fn run_inherited() -> Result<i32> {
     let _ = rustix::stdio::dup2_stdin(&fds.stdin);
     let config: Config = memfile::to_value("belay-config", fds.config.as_fd())?;
     config.mind_log();
-    let stops = match note {
-        Note::Hello { stops, .. } => stops,
+    let (from, stops) = match note {
+        Note::Hello { from, stops, .. } => (from, stops),
         Note::Begin => {
             drop(link);
             background::leave_session();
@@ -79,6 +83,7 @@ pub fn run_inherited() -> Result<i32> {
     };
     let mut keeper = Keeper::new(&config, fds)?;
     keeper.stops = stops;
+    keeper.watch_parent(from);
     keeper.worked = true;
     keeper.link = Some(link);
     Ok(keeper.keep())
@@ -107,8 +112,11 @@ struct Keeper {
     stops: u32,
     worked: bool,
     failures: u32,
-    /// The supervisor, if this keeper has started it.
+    /// The supervisor, if it can be watched.
     supervisor: Option<Watched>,
+    /// For how long the supervisor may do nothing, and whether it does.
+    hang_timeout: Option<Duration>,
+    watch: Option<Watch>,
     own_deaths: u32,
     started_ns: u64,
     /// Since when the machine lacks what a supervisor needs, and the next pause.
@@ -129,6 +137,8 @@ impl Keeper {
             worked: false,
             failures: 0,
             supervisor: None,
+            hang_timeout: config.hang_timeout(),
+            watch: None,
             own_deaths: 0,
             started_ns: clock::now(),
             lacking: None,
@@ -173,7 +183,38 @@ impl Keeper {
         self.link = Some(link);
         self.supervisor = Watched::open(pid);
         self.started_ns = clock::now();
+        self.watch_anew();
         Ok(())
+    }
+
+    /// The supervisor has started this keeper.
+    fn watch_parent(&mut self, pid: u32) {
+        let watched = Watched::open(pid);
+        // If it is dead, its number may be another process's.
+        let is_parent = || getppid().is_some_and(|parent| parent.as_raw_pid() as u32 == pid);
+        self.supervisor = watched.filter(|_| is_parent());
+        self.watch_anew();
+    }
+
+    fn watch_anew(&mut self) {
+        self.watch = self.hang_timeout.map(|limit| Watch::new(limit, clock::now()));
+    }
+
+    /// Kills the supervisor if it hangs. Its end is noticed like any other.
+    fn look_after_supervisor(&mut self) {
+        let (Some(watch), Some(supervisor)) = (&mut self.watch, &self.supervisor) else { return };
+        let seen = heartbeat::seen(&self.fds.ledger);
+        let Some(silence) = watch.look(seen, is_stopped(supervisor.pid), clock::now()) else {
+            return;
+        };
+        tracing::warn!(
+            "supervisor {} hangs: it has not got on for {}; it is killed",
+            supervisor.pid,
+            span(Duration::from_nanos(silence))
+        );
+        if let Err(error) = supervisor.signal(SIGKILL) {
+            tracing::warn!("cannot kill supervisor {}: {error}", supervisor.pid);
+        }
     }
 
     fn keep(&mut self) -> i32 {
@@ -191,6 +232,7 @@ impl Keeper {
             if self.link.is_none() && !self.replace_supervisor() {
                 return 1;
             }
+            self.look_after_supervisor();
         }
     }
 
@@ -199,8 +241,9 @@ impl Keeper {
         if let Some(link) = &self.link {
             fds.push(PollFd::new(link, PollFlags::IN));
         }
-        // The limit is a net under lost wake-ups; nothing depends on it.
-        let limit = Timespec { tv_sec: 30, tv_nsec: 0 };
+        let [look, net] = LOOKS;
+        let tv_sec = if self.watch.is_some() { look } else { net };
+        let limit = Timespec { tv_sec, tv_nsec: 0 };
         let _ = poll(&mut fds, Some(&limit));
     }
 

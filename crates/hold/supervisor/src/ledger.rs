@@ -2,7 +2,7 @@
 //!
 //! Invariant: the ledger file holds two slots; a write goes to the older one and ends with its
 //! header. Whatever instruction the writer dies at, one slot is whole, and it is the newest
-//! finished write or the one before.
+//! finished write or the one before. Behind the slots is a word of another kind (see `heartbeat`).
 
 mod others;
 mod tally;
@@ -26,8 +26,10 @@ use serde::{Deserialize, Serialize};
 use std::hash::{DefaultHasher, Hasher};
 
 const SLOT: u64 = 1 << 20;
+/// Where the word is by which the supervisor shows that it gets on.
+pub const HEART: u64 = 2 * SLOT;
 /// How long a ledger is.
-pub const BYTES: u64 = 2 * SLOT;
+pub const BYTES: u64 = HEART + 8;
 const HEADER: usize = 24;
 
 /// What the supervisor knows and its successor must know.

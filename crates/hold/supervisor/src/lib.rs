@@ -20,6 +20,7 @@
 //! | `keep` | how an op-log is kept in a file |
 //! | [`detection`] | how the end of a daemon is noticed |
 //! | [`role`] | how belay starts itself again, as keeper or supervisor |
+//! | `heartbeat`, `silence` | whether the supervisor gets on, and for how long somebody has not |
 //! | [`handover`] | how descriptors and notes pass between keeper and supervisor |
 //! | [`fusermount`] | how ordinary users mount and unmount |
 //! | [`instances`] | the state directory |
@@ -65,6 +66,7 @@ pub mod error;
 pub mod folder;
 pub mod fusermount;
 pub mod handover;
+mod heartbeat;
 pub mod image;
 pub mod inflight;
 pub mod instances;
@@ -91,6 +93,7 @@ pub mod rights;
 pub mod role;
 pub mod scout;
 pub mod signals;
+mod silence;
 pub mod stalled;
 pub mod status;
 pub mod stderr;

@@ -23,7 +23,8 @@ pub struct Run {
     /// 0: never.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = poison_after)]
     pub poison_after: u32,
-    /// Restart the daemon when a request has been in flight for longer than this, such as 30s.
+    /// Restart the daemon when a request has been in flight for longer than this, such as 30s, and replace a supervisor that
+    /// has not got on for so long [default: never, as with 0].
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub hang_timeout: Option<Duration>,
     /// Restart a successor that is not ready after this time.

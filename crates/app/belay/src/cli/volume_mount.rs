@@ -16,7 +16,8 @@ pub struct VolumeMount {
     /// it between two checkpoints makes a checkpoint come early.
     #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = parse_size)]
     pub memory: u64,
-    /// Start a process of the volume again that has not got on for longer than this. Waiting for a disk is no hang.
+    /// Start a process of the volume again that has not got on for longer than this, such as 30s, or the supervisor; 0: never. Waiting for a
+    /// disk is no hang.
     #[arg(long, value_name = "DURATION", default_value = "30s",
         value_parser = humantime::parse_duration)]
     pub hang_timeout: Duration,

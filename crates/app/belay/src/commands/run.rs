@@ -107,7 +107,7 @@ pub fn run_with(options: &Run, beside: Beside) -> Result<i32> {
         poison_after: options.poison_after,
         retry_for_ms: millis(options.retry_for),
         ends_itself: options.ends_itself,
-        hang_timeout_ms: options.hang_timeout.map(millis),
+        hang_timeout_ms: options.hang_timeout.and_then(hang_limit),
         start_timeout_ms: millis(options.start_timeout),
         memory_limit: options.memory_limit,
         recorder_limit: options.recorder_limit,
@@ -202,6 +202,11 @@ fn take(
 fn retire(dir: &Path) {
     let _ = std::fs::remove_file(dir.join(LOG));
     instances::retire(dir);
+}
+
+/// A hang timeout in milliseconds; `None` if it is 0, which means never.
+pub(super) fn hang_limit(timeout: Duration) -> Option<u64> {
+    (!timeout.is_zero()).then(|| millis(timeout).max(1))
 }
 
 fn millis(time: Duration) -> u64 {

@@ -7,6 +7,7 @@ use crate::clock;
 use crate::companions::failed;
 use crate::fusermount;
 use crate::handover::Note;
+use crate::heartbeat;
 use crate::instances;
 use crate::mounts;
 use crate::process::{Exit, Watched, reap, waits_in_exec};
@@ -156,6 +157,7 @@ impl Supervisor {
         if self.life.ended().is_some() {
             return;
         }
+        heartbeat::beat(&self.fds.ledger, true);
         self.helpers.nudge.end();
         self.drain_stderr();
         self.finish_effects();

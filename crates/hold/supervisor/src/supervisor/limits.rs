@@ -98,6 +98,7 @@ impl Supervisor {
 
     fn hanging(&mut self) -> Option<Detection> {
         let limit = self.config.hang_timeout()?;
+        self.looks.hang.begin(clock::now());
         let stopped = self.daemon.holder().is_some_and(|daemon| is_stopped(daemon.pid));
         if !stopped && self.config.pulse.as_ref().is_some_and(|path| pulse(path).waits) {
             // What it waits for has its own limits, and hangs by itself if it does.

@@ -86,6 +86,7 @@ use crate::config::{Config, VERSION};
 use crate::error::{Error, Result};
 use crate::folder::Folder;
 use crate::handover::{Descriptors, Link, Note, Received};
+use crate::heartbeat;
 use crate::inflight::Requests;
 use crate::ledger::{Book, Mounts};
 use crate::memfile;
@@ -254,6 +255,7 @@ impl Supervisor {
     }
 
     fn begin(&mut self, takeover: bool, stops: u32) {
+        heartbeat::beat(&self.fds.ledger, false);
         let now = clock::now();
         self.deadlines.set(Due::Look, now);
         self.deadlines.set(Due::Tick, now + SECOND);
@@ -301,6 +303,7 @@ impl Supervisor {
 
     fn event_loop(&mut self) -> i32 {
         loop {
+            heartbeat::beat(&self.fds.ledger, false);
             if let Some(code) = self.life.ended() {
                 return code;
             }

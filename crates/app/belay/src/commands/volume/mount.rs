@@ -2,7 +2,7 @@
 
 use super::open::Named;
 use crate::cli::{Run, VolumeMount};
-use crate::commands::run::{Beside, run_with};
+use crate::commands::run::{Beside, hang_limit, run_with};
 use crate::messages::say;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use belay_registry::VolumeName;
@@ -98,7 +98,7 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
         words: words(role, rest).into_iter().map(OsText).collect(),
         lock: OsText::from(place.lock(role)),
         pulse: OsText::from(place.pulse(role)),
-        hang_timeout_ms: u64::try_from(options.hang_timeout.as_millis()).unwrap_or(u64::MAX),
+        hang_timeout_ms: hang_limit(options.hang_timeout).unwrap_or(0),
         report: Some(OsText::from(place.report(role))),
     };
     let beside = Beside {
@@ -162,7 +162,7 @@ fn held(options: &VolumeMount, module: Vec<OsString>) -> Result<Run> {
     for (option, value) in [
         ("--policy", "records".to_owned()),
         ("--inode-numbers", "stable".to_owned()),
-        ("--hang-timeout", format!("{}ms", options.hang_timeout.as_millis())),
+        ("--hang-timeout", humantime::format_duration(options.hang_timeout).to_string()),
         ("--poison-after", options.poison_after.to_string()),
         ("--max-crashes", options.max_crashes.to_string()),
     ] {

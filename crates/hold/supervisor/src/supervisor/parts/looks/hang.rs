@@ -1,6 +1,7 @@
 //! Looks at requests that nobody goes on with.
 
 use crate::inflight::{Ages, Requests};
+use crate::silence::was_held_up;
 
 /// Since when something is so while counters stand still, and these counters.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ impl<C: PartialEq> Still<C> {
 /// What was seen of a daemon that may hang.
 #[derive(Debug)]
 pub(crate) struct Hang {
+    /// When all of it was looked at last.
+    looked: u64,
     ages: Ages,
     /// Nobody has read the device though there was something; the counter of requests.
     unread: Still<u64>,
@@ -34,7 +37,7 @@ pub(crate) struct Hang {
 
 impl Default for Hang {
     fn default() -> Self {
-        Self { ages: Ages::default(), unread: Still(None), unknown: Still(None) }
+        Self { looked: 0, ages: Ages::default(), unread: Still(None), unknown: Still(None) }
     }
 }
 
@@ -43,6 +46,14 @@ impl Hang {
     pub fn clear(&mut self) {
         self.ages.clear();
         (self.unread, self.unknown) = (Still(None), Still(None));
+    }
+
+    /// All of it is looked at `now`. If that comes late, belay was stopped or held up, and the daemon may have been as well.
+    pub fn begin(&mut self, now: u64) {
+        if was_held_up(self.looked, now) {
+            self.clear();
+        }
+        self.looked = now;
     }
 
     /// The oldest request in flight, see [`Ages::oldest_in_flight`].
