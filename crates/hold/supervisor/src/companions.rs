@@ -5,7 +5,10 @@
 //! when those behind it are gone: by a word in their pulse, and SIGTERM. The signal alone, which anybody may send, ends none of them.
 //! One that says that it gives up is not started again, and the mount is given up with it.
 
+mod said;
+
 use crate::clock;
+use crate::degraded::Reason;
 use crate::error::{Error, Result};
 use crate::process::{Exit, Watched, is_stopped};
 use crate::role::self_as;
@@ -16,12 +19,14 @@ use belay_memory::pulse::{BYTES, Seen, TOLD_AT};
 use belay_sys::process_with_lock;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::fstat;
+use said::Said;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGKILL, SIGTERM};
 use std::fs::{File, OpenOptions};
-use std::io::Read;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -37,8 +42,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_millis(1);
 /// So many short lives in a row are nothing unusual: somebody kills them.
 const FEW: u32 = 8;
-/// More than what one says of itself can be.
-const LONGEST: u64 = 64 << 10;
+/// For how long what they share may be gone.
+const REMOVED: Duration = Duration::from_secs(3);
 
 /// A process beside the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,8 +82,8 @@ pub struct CompanionStatus {
 pub struct Companions {
     thread: Option<JoinHandle<()>>,
     shared: Arc<Shared>,
-    /// Where each says how it has recovered.
-    reports: Vec<Option<OsText>>,
+    /// What they say of themselves.
+    said: Said,
     /// Counted when something is wanted.
     wish: Option<OwnedFd>,
     /// When somebody wanted the end first while they were ending.
@@ -98,6 +103,8 @@ struct State {
     killed: bool,
     /// The role of one that has given up.
     gave_up: Option<String>,
+    /// The folder that they share, if it was removed, and when that was seen.
+    removed: Option<(String, Instant)>,
 }
 
 impl Shared {
@@ -167,15 +174,15 @@ impl Companions {
             .name("companions".into())
             .spawn(move || keep(all, &theirs, &heard, verbose))
             .map_err(wrap("a thread"))?;
-        let reports = companions.iter().map(|one| one.report.clone()).collect();
-        Ok(Self { thread: Some(thread), shared, reports, wish: Some(wish), hurried: None })
+        let said = companions.iter().map(|one| (one.role.clone(), one.report.clone())).collect();
+        Ok(Self { thread: Some(thread), shared, said: Said(said), wish: Some(wish), hurried: None })
     }
 
     /// How they are.
     pub fn statuses(&self) -> Vec<CompanionStatus> {
         let mut seen = self.shared.state().seen.clone();
-        for (one, path) in seen.iter_mut().zip(&self.reports) {
-            one.report = path.as_ref().and_then(report);
+        for one in &mut seen {
+            one.report = self.said.by(&one.role);
         }
         seen
     }
@@ -185,10 +192,27 @@ impl Companions {
         self.shared.state().seen.iter().filter_map(|one| one.pid).collect()
     }
 
-    /// Why the mount cannot go on, if one of them has given up.
-    pub fn gave_up(&self) -> Option<String> {
+    /// Why the mount cannot go on, if one of them has given up. `log`: where their messages are, if that is a file.
+    pub fn gave_up(&self, log: Option<&str>) -> Option<String> {
         let role = self.shared.state().gave_up.clone()?;
-        Some(format!("its {role} process has given up, see its messages"))
+        Some(format!("its {role} process has given up: {}", self.said.last_words(&role, log)))
+    }
+
+    /// The folder that they share, if it was removed a while ago: without it they do not find each other. Whoever has done that may be
+    /// about to end the mount as well, which is better.
+    pub fn removed(&self) -> Option<String> {
+        let removed = self.shared.state().removed.clone();
+        removed.filter(|(_, since)| since.elapsed() > REMOVED).map(|(place, _)| place)
+    }
+
+    /// What is to be said of the end of one that was asked to end. `log`: as above.
+    pub fn failed(&self, role: &str, exit: Exit, log: Option<&str>) -> Option<String> {
+        self.said.failed(role, exit, log)
+    }
+
+    /// What one of them cannot do now, as it says itself.
+    pub fn failing(statuses: &[CompanionStatus]) -> Option<Reason> {
+        statuses.iter().find_map(|one| said::failing(one.report.as_ref()?))
     }
 
     /// Asks them to end. That takes as long as they bring home what the daemon has left with them ([`Companions::have_ended`]).
@@ -235,14 +259,6 @@ impl Companions {
     }
 }
 
-/// What is to be said of the end of a companion that was asked to end.
-pub fn failed(role: &str, exit: Exit) -> Option<String> {
-    match exit {
-        Exit::Code(0) | Exit::Unknown => None,
-        exit => Some(format!("the {role} process {}, see its messages", exit.told())),
-    }
-}
-
 /// What is seen of a pulse; nothing if there is none.
 pub fn pulse(path: &OsText) -> Seen {
     File::open(path.0.as_os_str()).map_or_else(|_| Seen::default(), |file| seen(&file))
@@ -252,13 +268,6 @@ fn seen(pulse: &File) -> Seen {
     let mut bytes = [0; BYTES];
     let read = pulse.read_exact_at(&mut bytes, 0);
     read.map_or_else(|_| Seen::default(), |()| Seen::of(&bytes))
-}
-
-/// What a companion says of itself; nothing if that makes no sense.
-fn report(path: &OsText) -> Option<serde_json::Value> {
-    let mut text = Vec::new();
-    File::open(path.0.as_os_str()).ok()?.take(LONGEST).read_to_end(&mut text).ok()?;
-    serde_json::from_slice(&text).ok()
 }
 
 fn open(path: &OsText) -> Result<File> {
@@ -339,6 +348,14 @@ impl One {
         }
     }
 
+    /// The folder that its files are in, if one of them has no name any more.
+    fn removed(&self) -> Option<String> {
+        let is_gone = |file: &File| fstat(file).is_ok_and(|found| found.st_nlink == 0);
+        let gone = is_gone(&self.lock) || is_gone(&self.shown);
+        let folder = Path::new(&self.companion.lock.0).parent()?;
+        gone.then(|| OsText::from(folder).show())
+    }
+
     fn status(&self) -> CompanionStatus {
         let pid = self.process.as_ref().map(|process| process.pid);
         let (role, restarts) = (self.companion.role.clone(), self.restarts);
@@ -372,6 +389,14 @@ fn keep(mut all: Vec<One>, shared: &Shared, wish: &OwnedFd, verbose: u8) {
             if one.process.is_some() || one.over {
                 continue;
             }
+            if shared.state().ends && one.removed().is_some() {
+                // Another one would find nothing, and the others wait for it in vain.
+                one.over = true;
+                let mut state = shared.state();
+                state.gave_up = Some(one.companion.role.clone());
+                state.killed = true;
+                continue;
+            }
             if one.not_before <= Instant::now() {
                 one.start(verbose);
                 // It is not to be taken for something that the daemon has left.
@@ -403,6 +428,9 @@ fn keep(mut all: Vec<One>, shared: &Shared, wish: &OwnedFd, verbose: u8) {
         }
         wait(&all, wish, next);
         all.iter_mut().for_each(One::look);
+        if let Some(place) = all.iter().find_map(One::removed) {
+            shared.state().removed.get_or_insert_with(|| (place, Instant::now()));
+        }
         for (place, one) in all.iter_mut().enumerate() {
             let Some(process) = one.process.as_ref().filter(|process| process.is_dead()) else {
                 continue;

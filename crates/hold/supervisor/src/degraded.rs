@@ -32,7 +32,7 @@ pub enum Kind {
     /// Data of a file that was acknowledged is neither stored nor on record: it is lost if the daemon dies. Until the file is
     /// stored.
     Unstored,
-    /// Checkpoints do not reach the image.
+    /// Checkpoints do not reach the image, or the stores of a volume.
     Commit,
     /// The daemon's program is gone, or another one that does not serve: the daemon runs on from the one that did.
     Program,
@@ -196,8 +196,8 @@ impl Reasons {
     }
 }
 
-/// A daemon may have had a say in it.
-fn one_line(text: &str) -> String {
+/// One short line of it. A daemon may have had a say in it.
+pub(crate) fn one_line(text: &str) -> String {
     text.chars().take(TEXT).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

@@ -53,6 +53,7 @@ pub fn run(place: &Place, mount: u64, capacity: Capacity) -> Result<i32> {
     let pulse = Pulse::of(place, Role::Cache)?;
     serve(place, mount, capacity, &pulse, &stop).inspect_err(|why| {
         if !passes(why) {
+            CacheReport::of(place).ends(place, &format!("{why:#}"));
             pulse.give_up();
         }
     })
@@ -321,6 +322,7 @@ impl Cache {
         if taken.is_ok() {
             self.failing = None;
         }
+        self.report.taken(&self.place, &taken);
         taken
     }
 

@@ -16,6 +16,8 @@ use std::time::SystemTime;
 const VERSION: u32 = 1;
 /// Of so many events each is told.
 const RECENT: usize = 16;
+/// Characters of a reason.
+const TEXT: usize = 2048;
 /// More than a report can be.
 const LONGEST: u64 = 64 << 10;
 
@@ -58,6 +60,21 @@ pub struct CacheReport {
     pub drops: u64,
     /// The last of them, the oldest first.
     pub recent: VecDeque<Recovery>,
+    /// Why no checkpoint can be taken; `None` if one can.
+    #[serde(default)]
+    pub failing: Option<Failing>,
+    /// Why the process has ended, or the mount has not begun; `None` as long as all is well.
+    #[serde(default)]
+    pub ended: Option<String>,
+}
+
+/// No checkpoint can be taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failing {
+    /// Why.
+    pub why: String,
+    /// Since when, in microseconds since 1970.
+    pub since_us: u64,
 }
 
 /// What was under way when a process died is done.
@@ -121,6 +138,27 @@ impl CacheReport {
         push(&mut self.recent, recovery);
         tell(&place.report(Role::Cache), self);
     }
+
+    /// A checkpoint could be taken, or not: tells of it if that is news.
+    pub fn taken(&mut self, place: &Place, taken: &Result<(), String>) {
+        let before = self.failing.as_ref();
+        let failing = taken.as_ref().err().map(|why| Failing {
+            why: short(why),
+            since_us: before.map_or_else(now_us, |before| before.since_us),
+        });
+        if failing.as_ref() != before {
+            self.version = VERSION;
+            self.failing = failing;
+            tell(&place.report(Role::Cache), self);
+        }
+    }
+
+    /// The process ends, and has not done all that it was there for.
+    pub fn ends(&mut self, place: &Place, why: &str) {
+        self.version = VERSION;
+        self.ended = Some(short(why));
+        tell(&place.report(Role::Cache), self);
+    }
 }
 
 /// Microseconds since 1970.
@@ -141,6 +179,11 @@ pub fn forget(place: &Place) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// As much as a report has room for.
+fn short(text: &str) -> String {
+    text.chars().take(TEXT).collect()
 }
 
 fn push<T>(recent: &mut VecDeque<T>, one: T) {
@@ -193,6 +236,25 @@ mod tests {
         forget(&place).unwrap();
         forget(&place).unwrap();
         assert!(!place.report(Role::Store).exists());
+    }
+
+    #[test]
+    fn it_is_told_since_when_checkpoints_fail() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::at(dir.path()).unwrap();
+        let mut report = CacheReport::of(&place);
+        report.taken(&place, &Ok(()));
+        assert!(!place.report(Role::Cache).exists(), "no news");
+        report.taken(&place, &Err("no room".to_owned()));
+        let first = CacheReport::of(&place).failing.unwrap();
+        report.taken(&place, &Err("é".repeat(99_999)));
+        let second = CacheReport::of(&place).failing.unwrap();
+        assert_eq!((first.why.as_str(), first.since_us), ("no room", second.since_us));
+        assert_eq!(second.why.chars().count(), TEXT);
+        report.ends(&place, "asked to");
+        report.taken(&place, &Ok(()));
+        let last = CacheReport::of(&place);
+        assert_eq!((last.failing, last.ended.as_deref()), (None, Some("asked to")));
     }
 
     #[test]

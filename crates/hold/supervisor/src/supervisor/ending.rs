@@ -4,7 +4,6 @@ use super::Supervisor;
 use super::lifecycle::{Event, StopInput};
 use super::undead::cannot_be_killed;
 use crate::clock;
-use crate::companions::failed;
 use crate::fusermount;
 use crate::handover::Note;
 use crate::heartbeat;
@@ -14,7 +13,7 @@ use crate::process::{Exit, Watched, reap, waits_in_exec};
 use crate::protocol::Answer;
 use crate::report::Outcome;
 use crate::status::State;
-use crate::text::count;
+use crate::text::{OsText, count};
 use belay_recorder::control::{Options, ending};
 use rustix::fd::AsFd;
 use signal_hook::consts::{SIGKILL, SIGTERM};
@@ -196,14 +195,25 @@ impl Supervisor {
             self.take_signals();
         }
         let ended = self.companions.take_ended();
+        let log = self.config.log.as_ref().map(OsText::show);
         self.remember(reap());
         let failed = ended.into_iter().rev().find_map(|(role, pid)| {
             let exit = self.exits.take(pid).unwrap_or(Exit::Unknown);
             // Those that an earlier supervisor has started are the keeper's.
-            failed(&role, self.await_exit_of(pid, exit))
+            let exit = self.await_exit_of(pid, exit);
+            self.companions.failed(&role, exit, log.as_deref())
         });
         // Of what an earlier keeper was told nobody knows.
-        failed.or_else(|| self.companions.gave_up())
+        let lost = failed.or_else(|| self.companions.gave_up(log.as_deref()));
+        if self.book.tries.gave_up && self.companions.removed().is_some() {
+            match &lost {
+                None => tracing::warn!("what was written is on the stores"),
+                Some(why) => {
+                    tracing::error!("what was written since the last checkpoint is lost: {why}");
+                }
+            }
+        }
+        lost
     }
 
     /// No generation is to come that could carry out what the last one had committed.

@@ -8,7 +8,7 @@ use crate::detection::Detection;
 use crate::inflight::Requests;
 use crate::mounts;
 use crate::process::{descendants, is_stopped, resident_bytes};
-use crate::text;
+use crate::text::{self, OsText};
 use belay_recorder::control::{Counter, Instant};
 use rustix::fd::AsFd;
 use std::time::Duration;
@@ -19,11 +19,20 @@ const THEN: &str = ", then a hang (";
 impl Supervisor {
     /// Looks at the limits that only repeated looks tell of. A daemon beyond one of them is killed, and its end handled as a crash.
     pub(super) fn check_limits(&mut self) {
-        if let Some(why) = self.companions.gave_up().filter(|_| self.life.ended().is_none()) {
+        let why = self.companions.gave_up(self.config.log.as_ref().map(OsText::show).as_deref());
+        if let Some(why) = why.filter(|_| self.life.ended().is_none()) {
             self.give_up(&why);
             return;
         }
-        if self.book.stop.is_some() || self.is_being_killed() {
+        if self.book.stop.is_some() || self.life.ended().is_some() || self.is_being_killed() {
+            return;
+        }
+        if let Some(place) = self.companions.removed() {
+            self.give_up(&format!(
+                "{place} was removed by somebody else, and without it the processes of the volume do not find each other \
+                 (systemd-logind removes it when a user's last session ends, unless `loginctl enable-linger` was called). What was \
+                 written is brought to the stores now: see below whether it could be, and mount it again"
+            ));
             return;
         }
         if let Some(detection) = self.too_large().or_else(|| self.hanging()) {

@@ -3,6 +3,7 @@
 use super::Supervisor;
 use crate::clock;
 use crate::clock::SECOND;
+use crate::companions::Companions;
 use crate::degraded::Kind;
 use crate::instances::REPORTS;
 use crate::ledger;
@@ -163,6 +164,9 @@ impl Supervisor {
         let store = self.recorder.store();
         let (planned, restarts) = self.book.tally.asked_for();
         let (reports, reports_failed) = self.book.tally.reports();
+        let companions = self.companions.statuses();
+        let mut degraded_reasons = self.book.degraded.list().to_vec();
+        degraded_reasons.extend(Companions::failing(&companions));
         Status {
             schema_version: SCHEMA_VERSION,
             mountpoint: self.mountpoint(),
@@ -209,14 +213,14 @@ impl Supervisor {
             reports,
             reports_failed,
             log: self.config.log.as_ref().map(OsText::show),
-            degraded: !self.book.degraded.list().is_empty(),
-            degraded_reasons: self.book.degraded.list().to_vec(),
+            degraded: !degraded_reasons.is_empty(),
+            degraded_reasons,
             degraded_unlisted: self.book.degraded.unlisted(),
             resend: !self.options().contains(Options::NO_RESEND),
             read_only: self.book.content.read_only.clone(),
             failed_starts: self.book.tally.failed_starts(),
             waiting: self.waiting().map(|waiting| self.wait_status(waiting)),
-            companions: self.companions.statuses(),
+            companions,
             stalled: self.book.stalled.shown(&self.mountpoint(), clock::now()),
         }
     }
