@@ -230,7 +230,7 @@ pub struct Hidden {
 }
 
 /// `belay status`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Status {
     #[command(flatten)]
     pub state: StateDir,
@@ -251,7 +251,7 @@ pub struct Mount {
 }
 
 /// `belay stop`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Stop {
     #[command(flatten)]
     pub state: StateDir,

@@ -45,6 +45,8 @@ pub fn run() -> ExitCode {
         belay_supervisor::outgoing::finish();
         return ExitCode::FAILURE;
     }
+    // One that was started by `/proc/self/exe` is called after that, and `ps -C belay` does not find it.
+    let _ = rustix::thread::set_name(c"belay");
     let words: Vec<OsString> = std::env::args_os().collect();
     let cli = match cli::Cli::try_parse_from(&words) {
         Ok(cli) => cli,

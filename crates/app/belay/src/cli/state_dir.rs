@@ -4,7 +4,7 @@ use clap::Args;
 use std::path::PathBuf;
 
 /// Where belay keeps sockets and reports.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct StateDir {
     /// Directory for sockets and crash reports [default: $BELAY_STATE_DIR, else /run/belay for
     /// root, else $XDG_RUNTIME_DIR/belay, or /tmp/belay-UID without one (cron, su)].

@@ -30,12 +30,14 @@ pub enum Command {
     Mount(VolumeMount),
     /// Unmount a volume; what was written is brought to its stores.
     #[command(long_about = "Unmount a volume; what was written is brought to its stores.\n\n\
-        It is as `belay stop`: a volume that is in use stays mounted, and what uses it is named.")]
+        It is as `belay stop`: a volume that is in use stays mounted, and what uses it is named. In place of the mountpoint, the \
+        name of a volume will do that is mounted once, unless something else is called so here.")]
     Umount(Stop),
     /// Show mounted volumes and their processes.
     #[command(long_about = "Show mounted volumes and their processes.\n\n\
         It is as `belay status`, which `belay status --help` describes; `companions` are the processes of a volume beside its \
-        namespace module, which is the daemon: [{role, pid, restarts}].")]
+        namespace module, which is the daemon: [{role, pid, restarts, report}]. In place of the mountpoint, the name of a volume \
+        will do that is mounted once, unless something else is called so here.")]
     Status(Status),
     /// Make a volume, and give it a name.
     #[command(

@@ -1,5 +1,6 @@
 //! Finding held mounts by their mountpoint, without touching these.
 
+use super::volume::which;
 use crate::cli::state_dir::StateDir;
 use anyhow::{Result, anyhow};
 use belay_supervisor::instances::{self, Instance};
@@ -201,8 +202,13 @@ fn why_none(state: &StateDir, place: &Path, others: &[PathBuf]) -> String {
         };
     }
     if let Some(ended) = ended {
+        let config = ended.config();
+        let volume = config.as_ref().and_then(which::held);
+        let again = volume.map_or("belay run".to_owned(), |(name, place)| {
+            format!("belay volume mount {}", command_line([&*name.0, place.as_os_str()]))
+        });
         return format!(
-            "one that it held there has ended, and what is known of it is in {}; start it again with `belay run`",
+            "one that it held there has ended, and what is known of it is in {}; start it again with `{again}`",
             ended.dir.display()
         );
     }

@@ -37,7 +37,7 @@ pub struct Beside {
 
 /// Runs it with processes that the daemon needs beside it.
 pub fn run_with(options: &Run, beside: Beside) -> Result<i32> {
-    machine::check_descriptors()?;
+    machine::check_descriptors(beside.companions.len())?;
     let name = options.command.first().map_or(OsStr::new(""), |name| name.as_os_str());
     mount_command::check(&options.command)?;
     let named = binary::find(name)?;

@@ -22,19 +22,23 @@ fn parse_kernel(release: &str) -> (u32, u32) {
 
 /// Files that keeper and supervisor have open of their own, with some to spare for those who ask them.
 const DESCRIPTORS: u64 = 64;
+/// Those of each process beside the daemon: its lock, its pulse, itself, and what the daemon shares with it.
+const BESIDE: u64 = 16;
 /// What belay's first thread may take of its stack, with much to spare.
 const STACK: u64 = 512 << 10;
 
-/// Refuses a limit of open files that belay comes to by itself: another start would come to it as well.
+/// Refuses a limit of open files that belay comes to by itself: another start would come to it as well. `beside`: how many processes
+/// the daemon needs beside it.
 ///
 /// # Errors
 /// Which limit, and what helps.
-pub fn check_descriptors() -> Result<()> {
+pub fn check_descriptors(beside: usize) -> Result<()> {
+    let needed = DESCRIPTORS + BESIDE * beside as u64;
     match getrlimit(Resource::Nofile).current {
-        Some(limit) if limit < DESCRIPTORS => Err(Error::refused(
+        Some(limit) if limit < needed => Err(Error::refused(
             "the limit of open files",
             format!(
-                "it is {limit}, and belay needs {DESCRIPTORS} at the least, besides what the daemon needs"
+                "it is {limit}, and belay needs {needed} at the least, besides what the daemon needs"
             ),
             "raise it: ulimit -n 20000",
         )),

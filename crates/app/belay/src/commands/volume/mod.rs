@@ -9,11 +9,13 @@ mod list;
 mod mount;
 mod open;
 mod signature;
+pub(super) mod which;
 
 pub use mount::place_of;
 
 use super::{status, stop};
 use crate::cli::volume::Command;
+use crate::cli::{Status, Stop};
 use anyhow::Result;
 
 /// Runs it.
@@ -21,12 +23,22 @@ pub fn run(command: &Command) -> Result<i32> {
     match command {
         Command::Create(options) => create::run(options),
         Command::Mount(options) => mount::run(options),
-        Command::Umount(options) => stop::run(options),
-        Command::Status(options) => status::run(options),
+        Command::Umount(options) => umount(options),
+        Command::Status(options) => show(options),
         Command::List(options) => list::run(options),
         Command::Check(options) => check::run(options),
         Command::CutLog(options) => cut_log::run(options),
         Command::Dump(options) => dump::run(options),
         Command::Forget(options) => forget::run(options),
     }
+}
+
+fn umount(options: &Stop) -> Result<i32> {
+    let mount = which::mountpoint(&options.state, &options.mount)?;
+    stop::run(&Stop { mount, ..options.clone() })
+}
+
+fn show(options: &Status) -> Result<i32> {
+    let mount = options.mount.as_ref().map(|meant| which::mountpoint(&options.state, meant));
+    status::run(&Status { mount: mount.transpose()?, ..options.clone() })
 }
