@@ -5,43 +5,30 @@
 //! when those behind it are gone: by a word in their pulse, and SIGTERM. The signal alone, which anybody may send, ends none of them.
 //! One that says that it gives up is not started again, and the mount is given up with it.
 
+mod one;
 mod said;
 
-use crate::clock;
 use crate::degraded::Reason;
 use crate::error::{Error, Result};
-use crate::process::{Exit, Watched, is_stopped};
-use crate::role::self_as;
+use crate::process::Exit;
 use crate::signals::SAME_WISH;
-use crate::silence::Silence;
-use crate::text::{OsText, span};
-use belay_memory::pulse::{BYTES, Seen, TOLD_AT};
-use belay_sys::process_with_lock;
+use crate::text::OsText;
+use belay_memory::pulse::Seen;
+use one::{One, seen};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::fstat;
 use said::Said;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGKILL, SIGTERM};
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::Stdio;
+use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// One that has lived for less than this may be ending again and again.
-const SHORT: Duration = Duration::from_secs(1);
-/// The first pause after such an end, and the longest.
-const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(1)];
 /// How often it is looked whether one hangs.
 const LOOK: Duration = Duration::from_secs(1);
 /// How soon it is looked again whether one that is to end has begun.
 const SOON: Duration = Duration::from_millis(1);
-/// So many short lives in a row are nothing unusual: somebody kills them.
-const FEW: u32 = 8;
 /// For how long what they share may be gone.
 const REMOVED: Duration = Duration::from_secs(3);
 
@@ -113,26 +100,6 @@ impl Shared {
     }
 }
 
-struct One {
-    companion: Companion,
-    lock: File,
-    /// Its pulse. Its name may go while it is needed.
-    shown: File,
-    process: Option<Watched>,
-    /// How often it was started again: each start but the first of all.
-    restarts: u64,
-    was_there: bool,
-    since: Instant,
-    /// Short lives in a row.
-    short: u32,
-    not_before: Instant,
-    /// It was asked to end.
-    told: bool,
-    over: bool,
-    /// What its pulse was like, and for how long it has been so.
-    pulse: (Seen, Silence),
-}
-
 impl Companions {
     /// Finds those that live, and starts the others.
     ///
@@ -142,23 +109,9 @@ impl Companions {
         if companions.is_empty() {
             return Ok(Self::default());
         }
-        let now = Instant::now();
         let mut all = Vec::new();
         for companion in companions {
-            let mut one = One {
-                companion: companion.clone(),
-                lock: open(&companion.lock)?,
-                shown: open(&companion.pulse)?,
-                process: None,
-                restarts: 0,
-                was_there: false,
-                since: now,
-                short: 0,
-                not_before: now,
-                told: false,
-                over: false,
-                pulse: (Seen::default(), Silence::new(clock::now())),
-            };
+            let mut one = One::new(companion)?;
             one.adopt();
             all.push(one);
         }
@@ -264,123 +217,6 @@ pub fn pulse(path: &OsText) -> Seen {
     File::open(path.0.as_os_str()).map_or_else(|_| Seen::default(), |file| seen(&file))
 }
 
-fn seen(pulse: &File) -> Seen {
-    let mut bytes = [0; BYTES];
-    let read = pulse.read_exact_at(&mut bytes, 0);
-    read.map_or_else(|_| Seen::default(), |()| Seen::of(&bytes))
-}
-
-fn open(path: &OsText) -> Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    options.open(path.0.as_os_str()).map_err(|e| Error::system("open", path.show(), e, ""))
-}
-
-impl One {
-    /// The process that has the lock.
-    fn holder(&self) -> Option<u32> {
-        process_with_lock(self.lock.as_fd()).ok().flatten()
-    }
-
-    /// Watches the process that has the lock, if there is one.
-    fn adopt(&mut self) {
-        let Some(watched) = self.holder().and_then(Watched::open) else { return };
-        // The number may have become another process's before it was opened.
-        if self.holder() == Some(watched.pid) {
-            self.process = Some(watched);
-            self.was_there = true;
-            self.since = Instant::now();
-            self.pulse.1 = Silence::new(clock::now());
-        }
-    }
-
-    /// Says in its pulse whether it is to end for good when SIGTERM comes.
-    fn say_told(&self, told: bool) {
-        let written = self.shown.write_all_at(&u64::from(told).to_ne_bytes(), TOLD_AT);
-        if let Err(error) = written {
-            tracing::error!("cannot write to {}: {error}", self.companion.pulse.show());
-        }
-    }
-
-    fn start(&mut self, verbose: u8) {
-        self.say_told(false);
-        let mut words = self.companion.words.iter().map(|word| word.0.as_os_str());
-        let name = words.next().and_then(|word| word.to_str()).unwrap_or_default();
-        let mut command = self_as(name, verbose);
-        // Its own group: what a terminal sends is for who started the mount.
-        command.args(words).stdin(Stdio::null()).process_group(0);
-        match command.spawn() {
-            Ok(child) => {
-                self.process = Watched::open(child.id());
-                self.restarts += u64::from(self.was_there);
-                self.was_there = true;
-                self.since = Instant::now();
-                self.pulse.1 = Silence::new(clock::now());
-            }
-            Err(error) => {
-                let [_, longest] = PAUSES;
-                self.not_before = Instant::now() + longest;
-                tracing::error!(
-                    "cannot start the {} process: {error}; trying again",
-                    self.companion.role
-                );
-            }
-        }
-    }
-
-    /// Kills it if it hangs.
-    fn look(&mut self) {
-        let Some(process) = &self.process else { return };
-        let seen = seen(&self.shown);
-        let gets_on = seen != self.pulse.0 || seen.waits && !is_stopped(process.pid);
-        self.pulse.0 = seen;
-        let silence = Duration::from_nanos(self.pulse.1.look(gets_on, clock::now()));
-        let limit = self.companion.hang_timeout_ms;
-        if limit > 0 && silence > Duration::from_millis(limit) {
-            tracing::warn!(
-                "{} process {} hangs: it has not got on for {}; it is killed",
-                self.companion.role,
-                process.pid,
-                span(silence)
-            );
-            let _ = process.signal(SIGKILL);
-            self.pulse.1 = Silence::new(clock::now());
-        }
-    }
-
-    /// The folder that its files are in, if one of them has no name any more.
-    fn removed(&self) -> Option<String> {
-        let is_gone = |file: &File| fstat(file).is_ok_and(|found| found.st_nlink == 0);
-        let gone = is_gone(&self.lock) || is_gone(&self.shown);
-        let folder = Path::new(&self.companion.lock.0).parent()?;
-        gone.then(|| OsText::from(folder).show())
-    }
-
-    fn status(&self) -> CompanionStatus {
-        let pid = self.process.as_ref().map(|process| process.pid);
-        let (role, restarts) = (self.companion.role.clone(), self.restarts);
-        CompanionStatus { role, pid, restarts, report: None }
-    }
-
-    /// It has ended: the next one is due.
-    fn ended(&mut self) {
-        let now = Instant::now();
-        self.short = if now - self.since < SHORT { self.short + 1 } else { 0 };
-        let [first, longest] = PAUSES;
-        let pause = match self.short.checked_sub(FEW) {
-            None => Duration::ZERO,
-            Some(many) => first.saturating_mul(1 << many.min(10)).min(longest),
-        };
-        if self.short == FEW {
-            tracing::warn!("the {} process ends again and again", self.companion.role);
-        }
-        self.not_before = now + pause;
-        self.process = None;
-        // If it lost a race for the lock, the other one is there.
-        self.adopt();
-    }
-}
-
 /// Keeps them, until they are to end and have ended.
 fn keep(mut all: Vec<One>, shared: &Shared, wish: &OwnedFd, verbose: u8) {
     while all.iter().any(|one| !one.over) {
@@ -435,7 +271,7 @@ fn keep(mut all: Vec<One>, shared: &Shared, wish: &OwnedFd, verbose: u8) {
             let Some(process) = one.process.as_ref().filter(|process| process.is_dead()) else {
                 continue;
             };
-            let gave_up = seen(&one.shown).gave_up;
+            let gave_up = one.gave_up();
             if one.told || gave_up {
                 one.over = true;
                 one.process = None;
