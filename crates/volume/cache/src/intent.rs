@@ -52,10 +52,8 @@ impl<M: Memory> Cleaner<M> {
         below: &mut B,
         objects: &[ObjectId],
     ) -> Result<bool, Error<B::Error>> {
-        if self.shared.sealed().is_some() {
-            // What a checkpoint has, the log of those after it need not.
-            self.note_taken(below)?;
-        }
+        // What a checkpoint has, the log of those after it need not. And stores that have gone back have another log.
+        self.note_taken(below)?;
         let mut synced = self.synced.borrow_mut();
         synced.catch_up(&self.shared)?;
         let index = &synced.index;

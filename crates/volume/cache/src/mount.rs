@@ -16,6 +16,11 @@ const VALID: u64 = u64::from_le_bytes(*b"belaych3");
 /// Transactions that the next life of a process reads within a few milliseconds.
 const MOST_READ: u64 = 1024;
 
+/// Whether a memory that begins with that word ([`MAGIC`]) was set up, or has begun to be, by a belay that keeps it in another way.
+pub fn is_of_another_version(magic: u64) -> bool {
+    ![0, VALID].contains(&magic)
+}
+
 impl<M: Memory> Shared<M> {
     /// Whether the memory was set up. One of zeros was not.
     pub fn is_valid(&self) -> bool {
@@ -24,7 +29,7 @@ impl<M: Memory> Shared<M> {
 
     /// Whether it was set up, or has begun to be, by a belay that keeps it in another way.
     pub fn is_of_another_version(&self) -> bool {
-        ![0, VALID].contains(&self.memory.load(MAGIC))
+        is_of_another_version(self.memory.load(MAGIC))
     }
 
     /// It is set up: the last thing of that, so that whoever died before begins anew.
@@ -41,6 +46,8 @@ impl<M: Memory> Shared<M> {
         while next < self.end() && matches!(self.slot(next), Slot::Published(_)) {
             next += 1;
         }
+        // Since the last mount the intent log may have been cut, or be that of a copy. What is in it twice is done once.
+        self.set_logged(0);
         self.memory.store(MOUNT_FIRST, next);
         self.memory.store(MOUNT, mount);
     }
@@ -102,8 +109,9 @@ impl<M: Memory> Shared<M> {
         let mut index = Index::of(self);
         index.catch_up(self, u64::MAX).map_err(|why| Error::Damaged(why.why()))?;
         let (next, slots) = (index.next(), u64::from(self.layout.capacity.slots));
-        // Behind the last one is a free slot, or one that is still another transaction's.
-        let is_behind = next >= self.trimmed().saturating_add(slots);
+        // Behind the last one is a free slot, or one that is still another transaction's. That of the last one that was trimmed may be, too:
+        // it is made free after that.
+        let is_behind = next.saturating_add(1) >= self.trimmed().saturating_add(slots);
         if !is_behind && self.slot(next) != Slot::Free {
             return Err(Error::Damaged("its log has no end"));
         }

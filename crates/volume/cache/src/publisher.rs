@@ -9,7 +9,7 @@ use crate::index::{Index, punched_by};
 use crate::log::Slot;
 use crate::pool::{Pool, Version};
 use crate::recent::Recent;
-use crate::record::{Record, cells_of};
+use crate::record::{Record, cells_of, is_too_long};
 use crate::shared::Shared;
 use belay_memory::Memory;
 use belay_object::{Class, Credit, ObjectId, Operation, PAGE, Transaction, Undecodable};
@@ -216,6 +216,9 @@ impl<M: Memory> Publisher<M> {
     }
 
     fn publish<L>(&mut self, draft: &mut Draft, mut record: Record) -> Result<u64, Error<L>> {
+        if is_too_long(&record) {
+            return Err(Error::NoSpace);
+        }
         for _ in 0..cells_of(&record) {
             let (cells, next) = (self.shared.cells(), &mut self.next_cell);
             take(&cells, self.generation, next, &mut draft.cells)?;

@@ -37,6 +37,11 @@ pub(crate) fn cells_of(record: &Record) -> usize {
     }
 }
 
+/// Whether a record is longer than any that is read.
+pub(crate) fn is_too_long(record: &Record) -> bool {
+    length(record) > LONGEST
+}
+
 fn length(record: &Record) -> usize {
     record.reply.len().next_multiple_of(8) + record.transaction.bytes().len()
 }
@@ -97,7 +102,7 @@ impl<M: Memory> Shared<M> {
         let mut next = u64::from(first) + 1;
         while let Some(cell) = next.checked_sub(1) {
             let cell = u32::try_from(cell).unwrap_or(u32::MAX);
-            if cell >= self.layout.cells || cells.len() > LONGEST / (CELL * 8) + 1 {
+            if cell >= self.layout.cells || cells.len() > LONGEST / ((CELL - NEXT) * 8) + 1 {
                 return Err(Undecodable::new("a record leads out of the memory"));
             }
             let at = self.layout.cell(cell);

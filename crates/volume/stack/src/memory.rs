@@ -2,7 +2,8 @@
 
 use crate::place::Place;
 use anyhow::{Context, Result, bail, ensure};
-use belay_cache::layout::{CELL, ENTRY, FRAME};
+use belay_cache::layout::{CELL, ENTRY, FRAME, MAGIC};
+use belay_cache::mount::is_of_another_version;
 use belay_cache::{Capacity, Layout, Shared};
 use belay_sys::Mapping;
 use rustix::fs::{FallocateFlags, fallocate};
@@ -44,6 +45,17 @@ pub fn open(place: &Place) -> Result<Option<Memory>> {
         file => file.with_context(|| format!("cannot open {}", path.display()))?,
     };
     let length = file.metadata()?.len();
+    // First of all, as it may be longer or shorter.
+    let mut magic = [0; 8];
+    if file.read_exact_at(&mut magic, MAGIC as u64 * 8).is_ok()
+        && is_of_another_version(u64::from_ne_bytes(magic))
+    {
+        bail!(
+            "what a mount of the volume has left in {} is another version's of belay, or damaged: mount the volume with that version, \
+             and unmount it",
+            path.display()
+        );
+    }
     let mut tail = [0; TAIL as usize];
     let read = length.checked_sub(TAIL).map(|at| file.read_exact_at(&mut tail, at));
     // Nobody else writes there. What is in it is lost.
@@ -61,13 +73,7 @@ pub fn open(place: &Place) -> Result<Option<Memory>> {
     let (Some(frames), Some(slots)) = (fits(frames), fits(slots)) else { bail!("{}", damaged()) };
     let layout = Layout::new(Capacity { frames, slots });
     ensure!(length == layout.words as u64 * 8 + TAIL, "{}", damaged());
-    let memory = map(&file, layout)?;
-    ensure!(
-        !memory.is_of_another_version(),
-        "{} is of another version of belay: mount the volume with that one, and unmount it",
-        path.display()
-    );
-    Ok(Some(memory))
+    Ok(Some(map(&file, layout)?))
 }
 
 /// What an earlier mount has left in the memory, and what becomes of it at the next one.
@@ -79,7 +85,7 @@ pub enum Left {
     Unsaved(u64),
     /// What the stores know nothing of: they were changed since without it. It is refused.
     Stale,
-    /// Something that cannot be read, and why. It is refused.
+    /// Something that cannot be read, why, and what to do. It is refused.
     Damaged(String),
 }
 
@@ -95,7 +101,10 @@ pub fn left(place: &Place, epoch: u64, upto: u64) -> Left {
     }
     match memory.read_all::<Infallible>() {
         Ok(number) => Left::Unsaved(number),
-        Err(why) => Left::Damaged(format!("{}: {why}", place.memory().display())),
+        Err(why) => Left::Damaged(format!(
+            "{}: {why}; remove it to mount the volume without",
+            place.memory().display()
+        )),
     }
 }
 

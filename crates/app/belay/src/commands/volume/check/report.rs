@@ -79,7 +79,7 @@ impl Report {
                 path.display()
             ),
             Left::Damaged(why) => format!(
-                "what was written to it before its last end cannot be read, and it is not mounted until that file is removed: {why}"
+                "what was written to it before its last end cannot be read, and it is not mounted: {why}"
             ),
         };
         self.add(Finding { store: None, object: None, path: None, what });
