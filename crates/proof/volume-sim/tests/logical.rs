@@ -1,5 +1,9 @@
 //! The logical layer in the simulation: several stores, which agree on a checkpoint whenever their machine or their process ends.
 
+use belay_logical::Logical;
+use belay_object::{Class, ObjectId, Operation, PAGE};
+use belay_store::{DataMode, Parameters};
+use belay_volume_sim::disk::{Power, SimDisk};
 use belay_volume_sim::logical::Volume;
 use belay_volume_sim::{Random, seeds};
 use rand::{Rng, SeedableRng};
@@ -30,4 +34,44 @@ fn stores_agree_on_a_checkpoint_wherever_they_end() {
     }
     println!("{operations} operations, {rolled_back} times the checkpoint before");
     assert!(seeds.end - seeds.start == 1 || operations > 1000 && rolled_back > 3);
+}
+
+/// One store of two cannot tell yet what was overwritten on it: nothing is changed on the other one either, as all of it is opened again.
+#[test]
+fn nothing_is_changed_beside_a_store_that_cannot_tell_what_was_overwritten() {
+    let disks = [SimDisk::new(2000), SimDisk::new(2000)];
+    let parameters = Parameters { data: DataMode::InPlace, ..Parameters::default().small() };
+    let stores = [1, 2].map(|store| [store; 16]).into_iter().zip(&disks).collect();
+    let mut volume = Logical::format([9; 16], stores, parameters).unwrap();
+    for object in (1..9).map(ObjectId) {
+        let class = Class::Data;
+        volume.apply(&Operation::Create { object, class, attributes: b"" }).unwrap();
+        volume.apply(&Operation::Write { object, page: 0, data: &[1; PAGE] }).unwrap();
+        volume.apply(&Operation::SetSize { object, size: PAGE as u64 }).unwrap();
+    }
+    volume.checkpoint().unwrap();
+    for object in (1..9).map(ObjectId) {
+        volume.apply(&Operation::Write { object, page: 0, data: &[2; PAGE] }).unwrap();
+    }
+    // The logs are durable, and the blocks are overwritten: the roots are not there.
+    volume.begin_checkpoint().unwrap();
+    drop(volume);
+    let mut unresolved = 0;
+    for after in 0..200 {
+        let disks = disks.each_ref().map(|disk| disk.copy(&Power::default()));
+        disks[1].troubles().fail_one_read(after);
+        let opened = Logical::open(disks.iter().collect::<Vec<_>>());
+        disks[1].troubles().end();
+        let Ok(mut volume) = opened else { continue };
+        if !volume.is_unresolved() {
+            continue;
+        }
+        unresolved += 1;
+        for object in (1..9).map(ObjectId) {
+            let written = volume.apply(&Operation::Write { object, page: 0, data: &[3; PAGE] });
+            assert!(written.unwrap_err().may_pass(), "read {after}");
+        }
+        assert!(volume.set_upto(7).is_err() && volume.checkpoint().is_err());
+    }
+    assert!(unresolved > 2, "{unresolved}");
 }

@@ -24,6 +24,7 @@ impl<D: Disk> Logical<D> {
     /// # Errors
     /// [`Error::NoObject`], [`Error::Exists`]; [`Error::NoSpace`], where a part of a write may have been done; those of the stores.
     pub fn apply(&mut self, operation: &Operation<'_>) -> Result<()> {
+        self.resolved()?;
         let object = operation.object();
         if let Operation::Create { class, attributes, .. } = *operation {
             return self.create(object, class, attributes);

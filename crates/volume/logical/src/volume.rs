@@ -207,6 +207,15 @@ impl<D: Disk> Logical<D> {
         self.stores.iter().any(|store| store.unresolved().is_some())
     }
 
+    /// An error of a store that is not, for whoever would change something: also on another store, as all of it is opened again.
+    pub(crate) fn resolved(&self) -> Result<()> {
+        let unresolved = self.stores.iter().enumerate().find_map(|(store, one)| {
+            let why = belay_store::Error::Unresolved(one.unresolved()?.to_owned());
+            Some(Error::Store { store, why })
+        });
+        unresolved.map_or(Ok(()), Err)
+    }
+
     /// The epoch that is under way: that of the next checkpoint.
     pub fn epoch(&self) -> u64 {
         self.stores.first().map_or(0, Store::epoch)
@@ -291,6 +300,7 @@ impl<D: Disk> Logical<D> {
     /// # Errors
     /// Those of the stores.
     pub fn set_upto(&mut self, upto: u64) -> Result<()> {
+        self.resolved()?;
         for store in 0..self.stores.len() {
             let mut label = self.label(store)?;
             label.upto = upto.into();

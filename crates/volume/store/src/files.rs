@@ -107,7 +107,7 @@ impl<D: Disk> Store<D> {
         for (number, block) in (first..).zip(blocks) {
             self.read_block(tree, number, block)?;
         }
-        self.nodes.shrink(&self.disk)
+        self.make_room()
     }
 
     /// Reads one block; what it holds already stays if there is none.
@@ -161,7 +161,7 @@ impl<D: Disk> Store<D> {
             this.count_anew(at, given_up)?;
             done
         })?;
-        self.nodes.shrink(&self.disk)
+        self.make_room()
     }
 
     fn write_twins(

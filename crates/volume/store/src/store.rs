@@ -191,6 +191,11 @@ impl<D: Disk> Store<D> {
         done
     }
 
+    /// Makes room in memory, for which something may be written. What could not be is taken for written: so nothing is changed any more.
+    pub(crate) fn make_room(&mut self) -> Result<()> {
+        self.nodes.shrink(&self.disk).inspect_err(|why| self.failed = Some(why.to_string()))
+    }
+
     /// Nothing is changed any more.
     pub(crate) fn fail(&mut self, why: &Error) {
         self.failed = Some(why.to_string());
