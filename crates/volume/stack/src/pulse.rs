@@ -38,7 +38,8 @@ impl Pulse {
         self.0.give_up();
     }
 
-    fn waiting<T>(&self, act: impl FnOnce() -> T) -> T {
+    /// What it does meanwhile is waiting for a disk.
+    pub(crate) fn waiting<T>(&self, act: impl FnOnce() -> T) -> T {
         self.0.wait(true);
         let done = act();
         self.0.wait(false);

@@ -307,11 +307,11 @@ impl Service for Stores {
     }
 
     fn answer(&mut self, client: u64, ask: StoreAsk) -> Option<StoreAnswer> {
-        use StoreAsk::{AppendIntent, Apply, Attributes, Checkpoint, Epoch, Read};
-        if !matches!(ask, Epoch | Attributes(_) | Read { .. }) {
+        use StoreAsk::{AppendIntent, Apply, Attributes, Checkpoint, Epoch, Read, Room};
+        if !matches!(ask, Epoch | Attributes(_) | Read { .. } | Room) {
             // Who has asked for it may be dead, and this somebody who comes in its place.
             while self.taking.is_some() {
-                let answered = self.go_on();
+                let answered = self.pulse.clone().waiting(|| self.go_on());
                 self.answered.extend(answered);
             }
         }
