@@ -19,6 +19,8 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+/// How long it may take at the least to show that it gets on: more than from one look to the next one behind it.
+const SHOWS: Duration = Duration::from_secs(3);
 /// One that has lived for less than this may be ending again and again.
 const SHORT: Duration = Duration::from_secs(1);
 /// The first pause after such an end, and the longest.
@@ -131,8 +133,10 @@ impl One {
         let gets_on = seen != self.pulse.0 || seen.waits && !is_stopped(process.pid);
         self.pulse.0 = seen;
         let silence = Duration::from_nanos(self.pulse.1.look(gets_on, clock::now()));
-        let limit = self.companion.hang_timeout_ms;
-        if limit > 0 && silence > Duration::from_millis(limit) {
+        let limit = Duration::from_millis(self.companion.hang_timeout_ms);
+        // It shows once a second that it gets on, unless it is stopped.
+        let least = if is_stopped(process.pid) { Duration::ZERO } else { SHOWS };
+        if !limit.is_zero() && silence > limit.max(least) {
             tracing::warn!(
                 "{} process {} hangs: it has not got on for {}; it is killed",
                 self.companion.role,

@@ -7,6 +7,7 @@ use super::parts::late::Fencing;
 use super::quell::Quell;
 use crate::connections::{Connections, Finishing, copies};
 use crate::fusermount::is_helper;
+use crate::heartbeat;
 use crate::lineage::Lineage;
 use crate::process::{OURS, Watched, descendants, is_over, may_look_anywhere};
 use crate::threads;
@@ -129,7 +130,10 @@ impl Supervisor {
             finishing.map(Finishing::end);
         };
         // Where it is done here no successor could tell that it has time.
-        threads::beside_or("fence", work, || fencing.let_tidy());
+        threads::beside_or("fence", work, || {
+            fencing.let_tidy();
+            heartbeat::beat(&self.fds.ledger, true);
+        });
         self.late.begin(fencing);
     }
 

@@ -263,9 +263,14 @@ impl Supervisor {
         self.start_committer();
         match Companions::start(&self.config.companions, self.config.verbose) {
             Ok(companions) => self.companions = companions,
-            Err(error) => {
+            Err(error) if error.passes() => {
                 tracing::error!("{error}");
                 self.live(Event::Ends { code: LACKS });
+                return;
+            }
+            // Their folder was removed, or is no more what it was. They end by themselves when nobody holds the mount.
+            Err(error) => {
+                self.give_up(&error.to_string());
                 return;
             }
         }

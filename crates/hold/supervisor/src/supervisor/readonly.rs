@@ -8,6 +8,7 @@ use crate::clock;
 use crate::degraded::Kind;
 use crate::degraded::ReadOnly;
 use crate::detection::Detection;
+use crate::heartbeat;
 use crate::instances::REPORTS;
 use crate::keep::Acknowledged;
 use crate::ledger::Forward;
@@ -128,6 +129,8 @@ impl Supervisor {
         // A disk that gives no answer now is not waited for once more.
         let limit = Duration::from_nanos(self.sync_limit());
         let patience = if self.hanging_commit().is_some() { SOON } else { limit.max(SOON) };
+        // As long as the user has said, which may be longer than any other wait.
+        heartbeat::beat(&self.fds.ledger, true);
         kept.keep(head, image, self.folder.child(REPORTS), patience)
     }
 
