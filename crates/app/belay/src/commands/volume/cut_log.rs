@@ -11,8 +11,7 @@ use std::io::Write;
 /// Runs it.
 pub fn run(options: &CutLog) -> Result<i32> {
     let named = Named::find(&options.name)?;
-    for store in &named.definition.stores {
-        let (disk, last) = named.disk_and_checkpoint(store)?;
+    for (store, disk, last) in named.disks_and_checkpoints()? {
         if root::next(&disk, &last) != Next::Lost {
             continue;
         }

@@ -58,9 +58,8 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
     let hold = hold(&place, name)?;
     pulse::make_all(&place)?;
     // What is wrong with the stores is better said here than by a process in the background.
-    for store in &definition.stores {
-        let refused = || format!("cannot mount volume {name}");
-        let (disk, last) = named.disk_and_checkpoint(store).with_context(refused)?;
+    let refused = || format!("cannot mount volume {name}");
+    for (store, disk, last) in named.disks_and_checkpoints().with_context(refused)? {
         let path = store.path.display();
         match root::next(&disk, &last) {
             Next::Nothing => {}

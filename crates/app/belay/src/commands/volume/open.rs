@@ -42,8 +42,25 @@ impl Named {
         self.disk_and_checkpoint(store).map(|(disk, _)| disk)
     }
 
-    /// The same, with its last checkpoint.
-    pub fn disk_and_checkpoint(&self, store: &Store) -> Result<(FileDisk, Checkpoint)> {
+    /// All stores, each with its disk and the last checkpoint that all of them have: at that the volume is opened.
+    pub fn disks_and_checkpoints(&self) -> Result<Vec<(&Store, FileDisk, Checkpoint)>> {
+        let mut all = Vec::new();
+        for store in &self.definition.stores {
+            let (disk, last) = self.disk_and_checkpoint(store)?;
+            all.push((store, disk, last));
+        }
+        let common = all.iter().map(|(_, _, last)| last.epoch).min();
+        for (_, disk, last) in &mut all {
+            let found = root::checkpoints(disk)?.into_iter();
+            // If it has not, opening the volume tells why.
+            if let Some(one) = found.into_iter().find(|one| Some(one.epoch) == common) {
+                *last = one;
+            }
+        }
+        Ok(all)
+    }
+
+    fn disk_and_checkpoint(&self, store: &Store) -> Result<(FileDisk, Checkpoint)> {
         let disk = self.opened(store, FileDisk::open(&store.path))?;
         let checkpoint = self.belongs(store, &disk)?;
         Ok((disk, checkpoint))

@@ -25,13 +25,20 @@ pub fn held(config: &Config) -> Option<(&OsText, &Path)> {
 pub fn mountpoint(state: &StateDir, meant: &Path) -> Result<PathBuf> {
     let name = meant.to_str().and_then(|text| text.parse::<VolumeName>().ok());
     let Some(name) = name.filter(|_| !is_there(meant)) else { return Ok(meant.to_owned()) };
-    let configs = instances::list(&state.path()).into_iter();
-    let mut places: Vec<PathBuf> = configs
-        .filter_map(|instance| Some((instance.alive, instance.config()?)))
+    let instances = instances::list(&state.path()).into_iter();
+    let known: Vec<(bool, Config)> =
+        instances.filter_map(|instance| Some((instance.alive, instance.config()?))).collect();
+    let is_served = |place: &Path| {
+        let at = |one: &Config| one.guessed_mountpoint.as_ref().map(|it| PathBuf::from(&it.0));
+        known.iter().any(|(alive, one)| *alive && at(one).is_some_and(|it| it == place))
+    };
+    let mut places: Vec<PathBuf> = known
+        .iter()
         .filter_map(|(alive, config)| {
-            let (volume, place) = held(&config)?;
-            let is_it = *volume.0 == *name.as_str() && (alive || mounts::at(place).is_some());
-            is_it.then(|| place.to_owned())
+            let (volume, place) = held(config)?;
+            // What nobody holds any more may still be in its place, unless another mount is.
+            let is_there = *alive || mounts::at(place).is_some() && !is_served(place);
+            (*volume.0 == *name.as_str() && is_there).then(|| place.to_owned())
         })
         .collect();
     places.sort();
