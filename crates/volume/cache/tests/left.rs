@@ -7,19 +7,19 @@ use belay_cache::{Capacity, Cleaner, Error, Layout, Publisher, Shared};
 use belay_memory::Memory;
 use belay_object::{ObjectId, Operation};
 use below::{Below, ample};
-use std::cell::Cell;
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use words::Words;
 
 /// A process that dies behind so many stores.
-struct Dying(Arc<Words>, Cell<u64>);
+struct Dying(Arc<Words>, AtomicU64);
 
 impl Dying {
     fn store_one(&self) -> &Words {
-        match self.1.get().checked_sub(1) {
-            Some(left) => self.1.set(left),
+        match self.1.load(SeqCst).checked_sub(1) {
+            Some(left) => self.1.store(left, SeqCst),
             None => resume_unwind(Box::new("it dies")),
         }
         &self.0
@@ -64,7 +64,7 @@ fn a_log_that_is_full_is_read_wherever_the_cache_died() {
             }
         };
         publish_all(&mut module);
-        let dying = Arc::new(Dying(Arc::clone(&words), Cell::new(left)));
+        let dying = Arc::new(Dying(Arc::clone(&words), AtomicU64::new(left)));
         let cleaner = Cleaner::new(Shared::new(dying, layout));
         let died = catch_unwind(AssertUnwindSafe(|| cleaner.checkpoint(&mut below))).is_err();
         // It has taken what room there is, and dies as well.
