@@ -147,13 +147,14 @@ impl<M: Memory> Session<M> {
     }
 
     /// Whether the daemon has no inode numbers but its node ids. One other number tells that it has: from then on a
-    /// number that is the id is so by chance, as happens where both are small (ntfs-3g).
+    /// number that is the id is so by chance, as happens where both are small (ntfs-3g). Of one that keeps records both mean the same in
+    /// all of its lives, and the number stays when the kernel forgets the node.
     fn is_numbered(&self, entry: &EntryOut) -> bool {
         let own = self.control().has(Flags::OWN_INODES);
         if !own && entry.attr.ino != entry.nodeid {
             self.control().raise(Flags::OWN_INODES);
         }
-        !own && entry.attr.ino == entry.nodeid
+        !own && entry.attr.ino == entry.nodeid && !self.life.keeps_records()
     }
 
     /// The daemon has linked `node` and calls the link `id`: whether a file's links are one node for it shows here.
