@@ -4,21 +4,10 @@
 //! Whoever takes it in steps can read meanwhile, which a disk that takes long to flush does not hold up.
 
 use crate::error::{Error, Result};
+use crate::step::Step;
 use crate::store::Store;
 use belay_disk::Disk;
 use std::io;
-
-/// How far the checkpoint is that is being taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// None is being taken.
-    #[default]
-    Changing,
-    /// All but the root is written.
-    Written,
-    /// The root is.
-    Sealed,
-}
 
 impl<D: Disk> Store<D> {
     /// Takes a checkpoint; gives its epoch. If it fails, one of the two is there: this one, or the one before.

@@ -19,7 +19,7 @@
 //! | [`resync`] | how data are written in place, and which of them a power failure has met |
 //! | [`tail`] | where the intent log ends |
 //! | [`intent`] | what is to be done again after a power failure |
-//! | [`checkpoint`] | how a checkpoint is taken |
+//! | [`step`], [`checkpoint`] | how a checkpoint is taken |
 //! | [`check`] | whether all of it is as it should be |
 //! | [`roles`] | what a block is for |
 //! | [`copies`] | what is in the two places of a root |
@@ -53,6 +53,7 @@ pub mod resync;
 pub mod roles;
 pub mod root;
 mod space;
+mod step;
 mod store;
 mod tail;
 mod tree;

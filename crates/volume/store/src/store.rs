@@ -1,7 +1,6 @@
 //! A store that is open.
 
 use crate::blocks;
-use crate::checkpoint::Step;
 use crate::error::{Error, Result};
 use crate::geometry::{DataMode, Geometry, Parameters};
 use crate::layout::{self, Made, Root};
@@ -9,6 +8,7 @@ use crate::nodes::{Nodes, ROOT};
 use crate::overwrites::Resync;
 use crate::root::{self, Checkpoint, Identity, Next};
 use crate::space::Space;
+use crate::step::Step;
 use crate::tail::Tail;
 use belay_disk::{Block, Disk, ZEROS};
 
