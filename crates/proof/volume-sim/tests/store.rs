@@ -370,11 +370,6 @@ fn the_logs_have_room() {
         let identity = belay_store::Identity { volume: [1; 16], store, members: vec![store] };
         let parameters = Parameters { data, ..Parameters::default() };
         let mut store = Store::format(&disk, &identity, parameters).unwrap();
-        let mut appended = 0;
-        while store.append_intent(&[7; 90 * BLOCK]).unwrap() {
-            appended += 90;
-        }
-        assert!(appended > 850, "{data:?}: {appended} blocks of intents");
         let file = store.create(1, belay_store::Class::Data, b"").unwrap();
         let blocks = 20_000;
         let write = |store: &mut Store<&SimDisk>, byte| {
