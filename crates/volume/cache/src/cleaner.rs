@@ -178,11 +178,11 @@ impl<M: Memory> Cleaner<M> {
             let crate::log::Slot::Published(first) = self.shared.slot(number) else {
                 return Err(Error::Damaged("a durable transaction is not in the log"));
             };
-            let (cells, pages) =
-                self.shared.places_of_record(first).map_err(|why| Error::Damaged(why.why()))?;
+            let read = self.shared.read_record(first);
+            let (record, cells) = read.map_err(|why| Error::Damaged(why.why()))?;
+            let places = self.shared.places_of(&record, cells);
+            let (cells, pages) = places.map_err(|why| Error::Damaged(why.why()))?;
             if number + ANSWERS as u64 >= durable {
-                let read = self.shared.read_record(first);
-                let (record, _) = read.map_err(|why| Error::Damaged(why.why()))?;
                 self.shared.keep_answer(number, record.unique, &record.reply);
             }
             for page in pages {

@@ -27,11 +27,6 @@ impl<M: Memory> Shared<M> {
         self.memory.load(MAGIC) == VALID
     }
 
-    /// Whether it was set up, or has begun to be, by a belay that keeps it in another way.
-    pub fn is_of_another_version(&self) -> bool {
-        is_of_another_version(self.memory.load(MAGIC))
-    }
-
     /// It is set up: the last thing of that, so that whoever died before begins anew.
     pub fn set_valid(&self) {
         self.memory.store(MAGIC, VALID);

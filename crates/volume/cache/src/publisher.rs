@@ -99,7 +99,8 @@ impl<M: Memory> Publisher<M> {
         let (mut cells, mut frames) = (Vec::new(), Vec::new());
         for number in shared.trimmed()..index.durable() {
             if let Slot::Published(first) = shared.slot(number)
-                && let Ok((of_record, pages)) = shared.places_of_record(first)
+                && let Ok((record, own)) = shared.read_record(first)
+                && let Ok((of_record, pages)) = shared.places_of(&record, own)
             {
                 cells.extend(of_record.iter().map(|version| version.place));
                 frames.extend(pages.iter().map(|version| version.place));

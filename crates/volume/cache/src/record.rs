@@ -127,15 +127,15 @@ impl<M: Memory> Shared<M> {
         Ok((Record { unique, reply: bytes, transaction, cost }, cells))
     }
 
-    /// The cells of the record that begins in a cell, each as it is now, and the frames with its pages.
+    /// The cells of a record that was read, each as it is now, and the frames with its pages.
     ///
     /// # Errors
-    /// If it is none.
-    pub(crate) fn places_of_record(
+    /// If it makes no sense.
+    pub(crate) fn places_of(
         &self,
-        first: u32,
+        record: &Record,
+        cells: Vec<u32>,
     ) -> Result<(Vec<Version>, Vec<Version>), Undecodable> {
-        let (record, cells) = self.read_record(first)?;
         let mut pages = Vec::new();
         for operation in record.transaction.operations() {
             if let Operation::Pages { frames, .. } = operation? {
