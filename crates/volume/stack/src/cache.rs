@@ -78,27 +78,9 @@ fn serve(
     let mut shared = memory::open_or_make(place, capacity)?;
     let patience = Patience::new(place, pulse.clone())?;
     let mut below = RemoteStore::writer(&place.socket(Role::Store), Box::new(patience.clone()));
-    let is_earlier = shared.is_valid() && !shared.is_mounted(mount);
-    if is_earlier && belongs(&shared, &mut below, &patience)? {
-        // No checkpoint could ever be taken.
-        shared.read_all::<Below>().with_context(|| {
-            format!(
-                "what was written to the volume before its last end, and is in {}, cannot be read; remove that file to mount the volume \
-                 without",
-                place.memory().display()
-            )
-        })?;
-    } else if is_earlier {
-        ensure!(
-            shared.is_empty(),
-            "what was written to the volume before its last end is in {}, and the stores were changed since without it: by a mount of \
-             another user or machine, or an older copy of them was put back. What is in that file is of no use to them; remove it to \
-             mount the volume without",
-            place.memory().display()
-        );
-        // There is nothing in it.
-        memory::remove(place)?;
-        shared = memory::open_or_make(place, capacity)?;
+    if shared.is_valid() && !shared.is_mounted(mount) {
+        let last = checkpoint_of(&mut below, &patience)?;
+        shared = memory::go_on_with(shared, place, capacity, last)?;
     }
     if !shared.is_valid()
         && let Err(why) = begin(&shared, &mut below, &patience, stop)
@@ -149,13 +131,12 @@ fn serve(
     )
 }
 
-/// Whether what an earlier mount has left belongs to what is on the stores: nobody has changed them since without it.
-fn belongs(shared: &Memory, below: &mut RemoteStore, patience: &Patience) -> Result<bool> {
-    let (epoch, upto) = until_it_lives(patience, || {
+/// The last checkpoint of the stores, and up to which transaction it reaches.
+fn checkpoint_of(below: &mut RemoteStore, patience: &Patience) -> Result<(u64, u64)> {
+    until_it_lives(patience, || {
         below.renew()?;
         Ok((below.epoch()?.saturating_sub(1), below.upto()?))
-    })?;
-    Ok(shared.comes_after(epoch, upto))
+    })
 }
 
 /// Asks the stores until they do not die of it, or have died too often.

@@ -78,7 +78,7 @@ pub fn open(place: &Place) -> Result<Option<Memory>> {
 
 /// What an earlier mount has left in the memory, and what becomes of it at the next one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Left {
+pub enum Leftover {
     /// Nothing that is not on the stores.
     Nothing,
     /// So many transactions, with which it goes on.
@@ -90,21 +90,59 @@ pub enum Left {
 }
 
 /// What is left in the memory, if the stores have that checkpoint, which reaches up to a transaction.
-pub fn left(place: &Place, epoch: u64, upto: u64) -> Left {
-    let memory = match open(place) {
-        Ok(Some(memory)) if memory.is_valid() && !memory.is_empty() => memory,
-        Ok(_) => return Left::Nothing,
-        Err(why) => return Left::Damaged(format!("{why:#}")),
-    };
+pub fn left(place: &Place, epoch: u64, upto: u64) -> Leftover {
+    match open(place) {
+        Ok(Some(memory)) => left_in(&memory, place, epoch, upto),
+        Ok(None) => Leftover::Nothing,
+        Err(why) => Leftover::Damaged(format!("{why:#}")),
+    }
+}
+
+/// The same of a memory that is open.
+fn left_in(memory: &Memory, place: &Place, epoch: u64, upto: u64) -> Leftover {
+    if !memory.is_valid() || memory.is_empty() {
+        return Leftover::Nothing;
+    }
     if !memory.comes_after(epoch, upto) {
-        return Left::Stale;
+        return Leftover::Stale;
     }
     match memory.read_all::<Infallible>() {
-        Ok(number) => Left::Unsaved(number),
-        Err(why) => Left::Damaged(format!(
+        Ok(number) => Leftover::Unsaved(number),
+        Err(why) => Leftover::Damaged(format!(
             "{}: {why}; remove it to mount the volume without",
             place.memory().display()
         )),
+    }
+}
+
+/// A mount goes on with what an earlier one has left, or with a new memory if that is nothing to the stores, which have that checkpoint,
+/// and up to which transaction it reaches.
+///
+/// # Errors
+/// If something is left that is of no use to them, or cannot be read.
+pub(crate) fn go_on_with(
+    memory: Memory,
+    place: &Place,
+    capacity: Capacity,
+    (epoch, upto): (u64, u64),
+) -> Result<Memory> {
+    match left_in(&memory, place, epoch, upto) {
+        Leftover::Unsaved(_) => Ok(memory),
+        Leftover::Nothing if memory.comes_after(epoch, upto) => Ok(memory),
+        Leftover::Nothing => {
+            remove(place)?;
+            open_or_make(place, capacity)
+        }
+        // No checkpoint could ever be taken.
+        Leftover::Damaged(why) => {
+            bail!("what was written to the volume before its last end cannot be read: {why}")
+        }
+        Leftover::Stale => bail!(
+            "what was written to the volume before its last end is in {}, and the stores were changed since without it: by a mount of \
+             another user or machine, or an older copy of them was put back. What is in that file is of no use to them; remove it to \
+             mount the volume without",
+            place.memory().display()
+        ),
     }
 }
 

@@ -6,7 +6,7 @@ use belay_object::ObjectId;
 use belay_posix::check;
 use belay_registry::VolumeName;
 use belay_stack::Place;
-use belay_stack::memory::{self, Left};
+use belay_stack::memory::{self, Leftover};
 use belay_supervisor::text::{OsText, bytes, count, counted, escaped};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -68,17 +68,17 @@ impl Report {
             return;
         }
         let what = match memory::left(place, epoch, upto) {
-            Left::Nothing => return,
-            Left::Unsaved(_) => {
+            Leftover::Nothing => return,
+            Leftover::Unsaved(_) => {
                 self.memory = Some(path);
                 return;
             }
-            Left::Stale => format!(
+            Leftover::Stale => format!(
                 "what was written to it before its last end is in {}, and the stores were changed since without that, or older copies of \
                  them were put back: it is not mounted until that file is removed, or the right stores are here",
                 path.display()
             ),
-            Left::Damaged(why) => format!(
+            Leftover::Damaged(why) => format!(
                 "what was written to it before its last end cannot be read, and it is not mounted: {why}"
             ),
         };
