@@ -204,16 +204,14 @@ impl<D: Disk> Logical<D> {
     /// Whether a store cannot tell yet what was overwritten before it was opened. Nothing can be changed then; it looks again when it is
     /// opened again.
     pub fn is_unresolved(&self) -> bool {
-        self.stores.iter().any(|store| store.unresolved().is_some())
+        self.resolved().is_err()
     }
 
     /// An error of a store that is not, for whoever would change something: also on another store, as all of it is opened again.
     pub(crate) fn resolved(&self) -> Result<()> {
-        let unresolved = self.stores.iter().enumerate().find_map(|(store, one)| {
-            let why = belay_store::Error::Unresolved(one.unresolved()?.to_owned());
-            Some(Error::Store { store, why })
-        });
-        unresolved.map_or(Ok(()), Err)
+        let mut stores = self.stores.iter().enumerate();
+        stores
+            .try_for_each(|(store, one)| one.resolved().map_err(|why| Error::Store { store, why }))
     }
 
     /// The epoch that is under way: that of the next checkpoint.

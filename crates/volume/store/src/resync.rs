@@ -193,7 +193,10 @@ impl<D: Disk> Store<D> {
     }
 
     /// Says whether all is known of what was overwritten before the store was opened.
-    pub(crate) fn resolved(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`Error::Unresolved`] if not.
+    pub fn resolved(&self) -> Result<()> {
         match self.unresolved() {
             Some(why) => Err(Error::Unresolved(why.to_owned())),
             None => Ok(()),
