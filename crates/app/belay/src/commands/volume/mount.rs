@@ -1,6 +1,7 @@
 //! `belay volume mount`: checks, then holds the namespace module as any other daemon, with cache and stores beside it.
 
 use super::open::Named;
+use super::which;
 use crate::cli::{Run, VolumeMount};
 use crate::commands::run::{Beside, hang_limit, run_with};
 use crate::messages::say;
@@ -112,10 +113,9 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
 
 /// Where the processes of a volume meet, if that is what somebody holds.
 pub fn place_of(instance: &Instance) -> Option<Place> {
-    let words = instance.config()?.command;
-    let is_module = |word: &&OsText| word.0 == *format!("volume-{}", Role::Namespace);
-    words.get(1).filter(is_module)?;
-    let place = words.iter().skip_while(|word| word.0 != *PLACE).nth(1)?;
+    let config = instance.config()?;
+    which::held(&config)?;
+    let place = config.command.iter().skip_while(|word| word.0 != *PLACE).nth(1)?;
     Place::at(place.as_path()).ok()
 }
 

@@ -39,31 +39,34 @@ impl Named {
 
     /// Opens its store on a disk, to be changed.
     pub fn disk_to_change(&self, store: &Store) -> Result<FileDisk> {
-        self.disk_and_checkpoint(store).map(|(disk, _)| disk)
+        self.disk_and_checkpoints(store).map(|(disk, ..)| disk)
     }
 
     /// All stores, each with its disk and the last checkpoint that all of them have: at that the volume is opened.
     pub fn disks_and_checkpoints(&self) -> Result<Vec<(&Store, FileDisk, Checkpoint)>> {
         let mut all = Vec::new();
         for store in &self.definition.stores {
-            let (disk, last) = self.disk_and_checkpoint(store)?;
-            all.push((store, disk, last));
+            let (disk, last, before) = self.disk_and_checkpoints(store)?;
+            all.push((store, disk, last, before));
         }
-        let common = all.iter().map(|(_, _, last)| last.epoch).min();
-        for (_, disk, last) in &mut all {
-            let found = root::checkpoints(disk)?.into_iter();
-            // If it has not, opening the volume tells why.
-            if let Some(one) = found.into_iter().find(|one| Some(one.epoch) == common) {
-                *last = one;
-            }
-        }
-        Ok(all)
+        let common = all.iter().map(|(_, _, last, _)| last.epoch).min();
+        let each = all.into_iter().map(|(store, disk, last, before)| {
+            let is_common = |one: &Checkpoint| Some(one.epoch) == common;
+            // If it has none of that epoch, opening the volume tells why.
+            let one = before.filter(|before| !is_common(&last) && is_common(before));
+            (store, disk, one.unwrap_or(last))
+        });
+        Ok(each.collect())
     }
 
-    fn disk_and_checkpoint(&self, store: &Store) -> Result<(FileDisk, Checkpoint)> {
+    /// The last checkpoint, and the one before if that is still there.
+    fn disk_and_checkpoints(
+        &self,
+        store: &Store,
+    ) -> Result<(FileDisk, Checkpoint, Option<Checkpoint>)> {
         let disk = self.opened(store, FileDisk::open(&store.path))?;
-        let checkpoint = self.belongs(store, &disk)?;
-        Ok((disk, checkpoint))
+        let (last, before) = self.belongs(store, &disk)?;
+        Ok((disk, last, before))
     }
 
     fn opened(&self, store: &Store, opened: Result<FileDisk, OpenError>) -> Result<FileDisk> {
@@ -100,14 +103,15 @@ impl Named {
         opened.with_context(|| format!("the volume {} cannot be opened", self.name))
     }
 
-    /// The last checkpoint on a disk, if what is there is a store of this volume.
-    fn belongs(&self, store: &Store, disk: &impl Disk) -> Result<Checkpoint> {
+    /// The last checkpoint on a disk, and the one before, if what is there is a store of this volume.
+    fn belongs(&self, store: &Store, disk: &impl Disk) -> Result<(Checkpoint, Option<Checkpoint>)> {
         let path = store.path.display();
         if disk.blocks() < SMALLEST {
             bail!("{path} is too small: there is no store of a belay volume on it");
         }
-        let found = root::checkpoints(disk).map_err(|why| anyhow!("{path}: {why}"))?;
-        let Some(found) = found.into_iter().next() else { bail!("{path}: it has no checkpoint") };
+        let all = root::checkpoints(disk).map_err(|why| anyhow!("{path}: {why}"))?;
+        let mut all = all.into_iter();
+        let Some(found) = all.next() else { bail!("{path}: it has no checkpoint") };
         let (volume, own) = (found.identity.volume, found.identity.store);
         let Definition { id, stores } = &self.definition;
         if volume != *id.as_bytes() {
@@ -126,7 +130,7 @@ impl Named {
                 self.path.display()
             );
         }
-        Ok(found)
+        Ok((found, all.next()))
     }
 
     /// The path of a store, by its place among the members of the volume.
