@@ -1,9 +1,13 @@
 //! The mount table: what is mounted where, by the kernel's own words. Nobody else is asked.
 
-use std::fs;
-use std::io;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::process;
+use std::time::{Duration, Instant};
 
 /// One line of the mount table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -55,12 +59,60 @@ pub(super) fn upper<'t>(table: &'t [Mount], mount: &Mount) -> Option<&'t Mount> 
     })
 }
 
+/// For how long a table that was read is taken for the table of now, if the kernel has told of no mount and no unmount since. It does
+/// not tell when a directory that a mountpoint is in gets another name: that is seen so much later.
+const FRESH: Duration = Duration::from_millis(20);
+
+/// Bytes of an ordinary table, which are read at once.
+const ORDINARY: usize = 16 << 10;
+
+/// A table that was read. The replacement of a daemon looks at it a dozen times within a few milliseconds, and each reading costs
+/// as much as there are mounts.
+struct Snapshot {
+    /// The process that it was read by: its child may have another table.
+    process: u32,
+    at: Instant,
+    /// Becomes ready when the table changes.
+    file: File,
+    table: Vec<Mount>,
+}
+
+thread_local! {
+    static LAST: RefCell<Option<Snapshot>> = const { RefCell::new(None) };
+}
+
+impl Snapshot {
+    fn read() -> io::Result<Self> {
+        let at = Instant::now();
+        // What is mounted after this makes it ready.
+        let mut file = File::open("/proc/self/mountinfo")?;
+        let mut text = Vec::with_capacity(ORDINARY);
+        file.read_to_end(&mut text)?;
+        Ok(Self { process: process::id(), at, file, table: parse_table(&text) })
+    }
+
+    fn is_fresh(&self) -> bool {
+        let is_unchanged = || {
+            let mut file = [PollFd::new(&self.file, PollFlags::PRI)];
+            poll(&mut file, Some(&Timespec::default())) == Ok(0)
+        };
+        self.process == process::id() && self.at.elapsed() < FRESH && is_unchanged()
+    }
+}
+
 /// The mount table of this process.
 ///
 /// # Errors
 /// Those of reading it. That nothing is found in it says something only if it was read.
 pub fn table() -> io::Result<Vec<Mount>> {
-    Ok(parse_table(&fs::read("/proc/self/mountinfo")?))
+    LAST.with_borrow_mut(|last| {
+        if let Some(fresh) = last.as_ref().filter(|last| last.is_fresh()) {
+            return Ok(fresh.table.clone());
+        }
+        *last = None;
+        let read = Snapshot::read()?;
+        Ok(last.insert(read).table.clone())
+    })
 }
 
 /// Parses a mountinfo file; lines that are not understood are left out.
@@ -136,5 +188,60 @@ mod tests {
         assert!(!table[1].is_fuse());
         assert_eq!(unescape(b"a\\1"), b"a\\1");
         assert_eq!(unescape(b"\\777"), [0xff]);
+    }
+
+    /// Runs `test` again, alone, where mounting harms nobody; says whether that is now.
+    fn is_where_mounting_harms_nobody(test: &str) -> bool {
+        const WORD: &str = "BELAY_TEST_MOUNTS";
+        if std::env::var_os(WORD).is_some() {
+            return true;
+        }
+        let here = std::env::current_exe().expect("the tests");
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount"]).arg(here);
+        let module = module_path!().split_once("::").expect("a module").1;
+        let status =
+            command.args(["--exact", &format!("{module}::{test}")]).env(WORD, "1").status();
+        assert!(status.expect("unshare").success());
+        false
+    }
+
+    #[test]
+    fn what_is_mounted_is_seen_at_once() {
+        if !is_where_mounting_harms_nobody("what_is_mounted_is_seen_at_once") {
+            return;
+        }
+        let dir = tempfile::tempdir().expect("tempdir");
+        let place = dir.path().canonicalize().expect("canonical");
+        for _ in 0..100 {
+            assert_eq!(at(&place), None);
+            let flags = rustix::mount::MountFlags::empty();
+            rustix::mount::mount("none", &place, "tmpfs", flags, None).expect("mount");
+            assert_eq!(at(&place).expect("mounted").kind, "tmpfs");
+            assert_eq!(at(&place).expect("mounted").kind, "tmpfs");
+            rustix::mount::unmount(&place, rustix::mount::UnmountFlags::empty()).expect("unmount");
+        }
+    }
+
+    #[test]
+    fn a_new_name_of_a_directory_is_seen_soon() {
+        if !is_where_mounting_harms_nobody("a_new_name_of_a_directory_is_seen_soon") {
+            return;
+        }
+        let dir = tempfile::tempdir().expect("tempdir");
+        let above = dir.path().canonicalize().expect("canonical");
+        std::fs::create_dir_all(above.join("old/m")).expect("a directory");
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("none", above.join("old/m"), "tmpfs", flags, None).expect("mount");
+        assert!(at(&above.join("old/m")).is_some());
+        std::fs::rename(above.join("old"), above.join("new")).expect("rename");
+        let begun = Instant::now();
+        while at(&above.join("new/m")).is_none() {
+            assert!(begun.elapsed() < Duration::from_secs(10), "it is never seen");
+            std::thread::yield_now();
+        }
+        assert!(at(&above.join("old/m")).is_none());
+        let flags = rustix::mount::UnmountFlags::empty();
+        rustix::mount::unmount(above.join("new/m"), flags).expect("unmount");
     }
 }
