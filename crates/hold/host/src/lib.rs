@@ -13,6 +13,7 @@
 //! | `collect` | what was in flight at the crash |
 //! | `before` | what there is to do before the device is read |
 //! | `after` | what becomes of a message that was read |
+//! | [`splice`] | what becomes of one that went into a pipe |
 //! | `outgoing` | what becomes of a message that the daemon writes |
 //! | `wake` | how a thread that sleeps in a read learns of work |
 #![forbid(unsafe_code)]
@@ -25,6 +26,7 @@ mod handshake;
 mod head;
 mod host;
 mod outgoing;
+pub mod splice;
 mod wake;
 
 pub use after::After;

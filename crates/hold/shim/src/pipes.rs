@@ -9,19 +9,14 @@ use crate::argument::{Input, Output};
 use crate::descriptors::stat_of;
 use crate::real;
 use crate::shim::Shim;
-use belay_host::{After, Before, length, opcode};
+use belay_host::splice::{HEAD, SHORT, Spliced, set_length};
+use belay_host::{Before, length, opcode};
 use belay_oplog::InPlace;
 use belay_wire::{Opcode, Unique};
 use libc::{c_int, c_uint};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
-
-/// Bytes that libfuse reads first from the pipe: fuse_in_header and fuse_write_in.
-const HEAD: usize = 80;
-/// Below this libfuse reads the whole request from the pipe at once
-/// (lib/fuse_lowlevel.c, fuse_session_receive_buf: header, write_in and a page).
-const SHORT: usize = HEAD + 4096;
 
 thread_local! {
     static AHEAD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -125,28 +120,14 @@ impl Shim {
                 real::set_errno(libc::EINVAL);
                 return -1;
             };
-            let mut head = vec![0; if got < SHORT { got } else { HEAD }];
-            if !drain(read_end, &mut head) {
-                return -1;
-            }
-            if got >= SHORT && opcode(&head) == Opcode::WRITE {
-                let mut short = head.clone();
-                set_length(&mut short, HEAD);
-                if self.host.pass_head(self, &mut short) {
-                    set_length(&mut short, got);
-                    put_ahead(&short);
+            match self.host.after_splice(self, got, |out| drain(read_end, out)) {
+                None => return -1,
+                Some(Spliced::Head(head)) => {
+                    put_ahead(&head);
                     return n;
                 }
-            }
-            let mut message = head;
-            let have = message.len();
-            message.resize(got, 0);
-            if !drain(read_end, message.get_mut(have..).unwrap_or(&mut [])) {
-                return -1;
-            }
-            if let After::Deliver(len) = self.host.after_read(self, &mut message, None) {
-                message.truncate(len);
-                return self.put(&message, to);
+                Some(Spliced::Whole(message)) => return self.put(&message, to),
+                Some(Spliced::Again) => {}
             }
         }
     }
@@ -242,12 +223,6 @@ impl Shim {
 pub(crate) fn note_reply_head(first: &Input<'_>) {
     if let Ok(head) = first.bytes().try_into() {
         REPLY.set(head);
-    }
-}
-
-fn set_length(message: &mut [u8], len: usize) {
-    if let Some(word) = message.get_mut(..4) {
-        word.copy_from_slice(&(len as u32).to_ne_bytes());
     }
 }
 
