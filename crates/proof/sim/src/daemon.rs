@@ -45,6 +45,8 @@ pub struct Flavour {
     pub deadly: Option<Deadly>,
     /// Threads that read the device hand what they read over to others, which answer it and never read.
     pub hands_over: bool,
+    /// What it reads goes through a pipe, in which the data of a long WRITE stay.
+    pub splices: bool,
 }
 
 /// Requests with this opcode that say `poison` kill the daemon, from this generation on.

@@ -5,12 +5,13 @@ use super::disk::Disk;
 use super::kernel::Kernel;
 use super::memory::{Clock, Ended, Rng, Words};
 use super::surroundings::{Sabotage, Surroundings};
+use belay_host::splice::{SHORT, Spliced};
 use belay_host::{After, Attachment, Before, Device, Host};
 use belay_oplog::{Capacity, Oplog};
 use belay_recorder::control::{Instant, Options};
 use belay_recorder::{Layout, Slot, Store};
 use belay_session::Session;
-use belay_wire::errno::ENODEV;
+use belay_wire::errno::{EINTR, ENODEV};
 use belay_wire::{Opcode, Request};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -20,6 +21,8 @@ use std::rc::Rc;
 const HEADER: usize = 16;
 /// Room for the largest message.
 const ROOM: usize = 1 << 17;
+/// Threads of a life that may be cancelled: fewer than there are slots.
+const MOST_CANCELLED: usize = 8;
 
 /// What outlives a daemon.
 pub struct Outside {
@@ -38,11 +41,18 @@ pub struct Outside {
     pub durable: Cell<u64>,
     /// A message that was read from the kernel and not yet taken.
     pub in_hand: RefCell<Option<Vec<u8>>>,
+    /// What signals come by, if any do.
+    pub signals: Option<RefCell<Rng>>,
     /// What is done wrong on purpose.
     pub sabotage: Option<Sabotage>,
 }
 
 impl Outside {
+    /// Whether a signal comes now, as it does in so many of a hundred cases.
+    pub fn has_signal(&self, percent: u64) -> bool {
+        self.signals.as_ref().is_some_and(|rng| rng.borrow_mut().chance(percent))
+    }
+
     /// The image is as the daemon has made the disk, and a new epoch begins.
     pub fn end_epoch(&self) {
         self.clock.tick();
@@ -77,6 +87,8 @@ pub struct Life {
     /// Those that read the device, and behind them those that only answer.
     threads: Vec<Thread>,
     readers: usize,
+    /// Slots that threads had claimed which were cancelled in their read: nobody gives these back while this life lasts.
+    cancelled: usize,
 }
 
 impl Life {
@@ -97,6 +109,7 @@ impl Life {
             durable: Cell::new(out.durable.get()),
             threads: (0..threads).map(|_| Thread::Idle).collect(),
             readers: threads,
+            cancelled: 0,
         };
         life.host.settled(&life.surroundings(out));
         life
@@ -106,9 +119,10 @@ impl Life {
         Surroundings::new(out, &self.due, &self.durable, self.daemon.dirty)
     }
 
-    /// Slots that sleeping threads have claimed.
+    /// Slots that sleeping threads have claimed, or had when they were cancelled.
     pub fn claimed(&self) -> usize {
-        self.threads.iter().filter(|t| matches!(t, Thread::Blocked(Some(_)))).count()
+        let sleeping = self.threads.iter().filter(|t| matches!(t, Thread::Blocked(Some(_))));
+        sleeping.count() + self.cancelled
     }
 
     /// What happens besides the requests: the committer is done, or a checkpoint is due.
@@ -159,6 +173,7 @@ impl Life {
         for i in order {
             let sleeps = matches!(self.threads[i], Thread::Blocked(_));
             if sleeps && !out.kernel.borrow().is_readable() {
+                self.disturb(i, out);
                 continue;
             }
             let thread = std::mem::replace(&mut self.threads[i], Thread::Idle);
@@ -177,6 +192,23 @@ impl Life {
             }
         }
         false
+    }
+
+    /// A signal may come to a thread that sleeps in a read: the read fails with EINTR, or the thread is cancelled, and the daemon starts
+    /// another.
+    fn disturb(&mut self, i: usize, out: &Outside) {
+        if !out.has_signal(3) {
+            return;
+        }
+        let Thread::Blocked(slot) = std::mem::replace(&mut self.threads[i], Thread::Idle) else {
+            unreachable!("it sleeps");
+        };
+        let is_cancelled = self.cancelled < MOST_CANCELLED && out.has_signal(20);
+        if is_cancelled {
+            self.cancelled += usize::from(slot.is_some());
+        } else if out.sabotage != Some(Sabotage::NotGivenBack) {
+            self.host.unclaim(slot);
+        }
     }
 
     fn thread_step(&mut self, thread: Thread, out: &Outside) -> (Thread, bool) {
@@ -229,6 +261,8 @@ impl Life {
                 out.end_epoch();
                 std::panic::resume_unwind(Box::new(Ended))
             }
+            // It reads again.
+            Before::Fail(EINTR) => (Thread::Idle, false),
             Before::Fail(errno) => panic!("a read fails with {errno}"),
         }
     }
@@ -251,7 +285,11 @@ impl Life {
             out.in_hand.take();
             return Thread::Busy(message);
         }
-        let after = self.host.after_read(&env, &mut message, slot);
+        let after = if self.daemon.flavour.splices && !self.host.copies() {
+            self.spliced(&env, &mut message, out.sabotage)
+        } else {
+            self.host.after_read(&env, &mut message, slot)
+        };
         out.in_hand.take();
         out.clock.tick();
         match after {
@@ -261,6 +299,33 @@ impl Life {
                 Thread::Busy(message)
             }
         }
+    }
+
+    /// The same of a message that goes through a pipe.
+    fn spliced(
+        &self,
+        env: &Surroundings<'_>,
+        message: &mut Vec<u8>,
+        sabotage: Option<Sabotage>,
+    ) -> After {
+        if sabotage == Some(Sabotage::PassedHead) && message.len() >= SHORT {
+            return After::Deliver(message.len());
+        }
+        let mut pipe = message.clone();
+        let spliced = self.host.after_splice(env, message.len(), |out| {
+            out.copy_from_slice(&pipe[..out.len()]);
+            pipe.drain(..out.len());
+            true
+        });
+        match spliced.expect("a pipe") {
+            Spliced::Again => return After::Again,
+            Spliced::Whole(whole) => *message = whole,
+            Spliced::Head(head) => {
+                *message = head;
+                message.append(&mut pipe);
+            }
+        }
+        After::Deliver(message.len())
     }
 
     /// The daemon writes a message to the device.

@@ -6,25 +6,51 @@ use crate::generate::random_ops;
 use crate::memory::Rng;
 use crate::ops::Op;
 use crate::world::{Ran, Setup, run};
+use belay_host::splice::SHORT;
 use belay_oplog::Capacity;
 use belay_recorder::control::FlushBy;
 use serde::Serialize;
 
 /// Daemons of several kinds: with inode numbers of their own, without, and without links.
 pub const FLAVOURS: [Flavour; 3] = [
-    Flavour { numbered: false, links: true, deadly: None, hands_over: false },
-    Flavour { numbered: true, links: true, deadly: None, hands_over: false },
-    Flavour { numbered: false, links: false, deadly: None, hands_over: false },
+    Flavour { numbered: false, links: true, deadly: None, hands_over: false, splices: false },
+    Flavour { numbered: true, links: true, deadly: None, hands_over: false, splices: false },
+    Flavour { numbered: false, links: false, deadly: None, hands_over: false, splices: false },
 ];
 
 /// Operations of one to three clients, on a daemon, kernel and number of threads that the seed chooses. Nobody dies.
 pub fn operations(seed: u64, ops: usize) -> Setup {
+    let mut setup = undisturbed(seed, ops);
+    let mut rng = disturb(&mut setup);
+    setup.clients.iter_mut().flatten().for_each(|op| lengthen(op, &mut rng));
+    setup
+}
+
+/// The same with short messages, which are read, and without signals.
+pub fn undisturbed(seed: u64, ops: usize) -> Setup {
     let mut rng = Rng::new(seed);
     let clients = 1 + rng.below(3);
     let clients = (0..clients).map(|i| random_ops(&mut rng, &format!("c{i}"), ops)).collect();
     let flavour = Flavour { hands_over: rng.chance(30), ..*rng.pick(&FLAVOURS) };
     let (resend, threads) = (rng.chance(60), 1 + rng.below(3));
     Setup { resend, threads, ..Setup::new(seed, clients, flavour) }
+}
+
+/// Signals end reads, and the daemon splices, if the seed says so. Gives what else is to be chosen by.
+fn disturb(setup: &mut Setup) -> Rng {
+    let mut rng = Rng::new(setup.seed ^ 0x99);
+    setup.flavour.splices = rng.chance(40);
+    setup.signals = rng.chance(30);
+    rng
+}
+
+/// Some WRITEs are so long that their data stay in the pipe of a daemon that splices.
+pub fn lengthen(op: &mut Op, rng: &mut Rng) {
+    if let Op::Write { data, .. } = op
+        && rng.chance(30)
+    {
+        *data = data.repeat(SHORT.div_ceil(data.len()));
+    }
 }
 
 /// The same with checkpoints, on a daemon that loses what it has not written when it dies.
@@ -34,14 +60,12 @@ pub fn checkpoints(seed: u64) -> Setup {
     let clients = (0..clients).map(|i| random_ops(&mut rng, &format!("c{i}"), 80)).collect();
     // Links that are one node of a daemon without inode numbers: after a crash nothing tells that a further name
     // is one of a file whose other name has gone.
-    let flavour = if rng.chance(70) {
-        Flavour { numbered: false, links: true, deadly: None, hands_over: rng.chance(30) }
-    } else {
-        let numbered = rng.chance(30);
-        Flavour { numbered, links: false, deadly: None, hands_over: rng.chance(30) }
-    };
+    let (numbered, links) = if rng.chance(70) { (false, true) } else { (rng.chance(30), false) };
+    let flavour = Flavour { numbered, links, hands_over: rng.chance(30), ..FLAVOURS[0] };
     let (resend, threads) = (rng.chance(60), 1 + rng.below(3));
-    Setup { resend, threads, epochs: true, ..Setup::new(seed, clients, flavour) }
+    let mut setup = Setup { resend, threads, epochs: true, ..Setup::new(seed, clients, flavour) };
+    disturb(&mut setup);
+    setup
 }
 
 /// Without inode numbers nothing tells after a crash which of two files is which: takes out what would need it.
@@ -55,7 +79,12 @@ fn spare_what_nothing_tells(setup: &mut Setup) {
 
 /// Random operations with up to eleven crashes at random steps.
 pub fn crashes(seed: u64) -> Setup {
-    let mut setup = operations(seed, 60);
+    with_crashes(operations(seed, 60))
+}
+
+/// These, with up to eleven crashes at random steps.
+pub fn with_crashes(mut setup: Setup) -> Setup {
+    let seed = setup.seed;
     let mut rng = Rng::new(seed + 77);
     let spread = *rng.pick(&[200, 1000, 3000]);
     setup.plan = (0..rng.below(12)).map(|_| 1 + rng.below(spread) as u64).collect();

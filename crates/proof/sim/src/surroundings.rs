@@ -17,6 +17,10 @@ pub enum Sabotage {
     LostWakeUp,
     /// What is read from the device goes to the daemon past the session.
     PassedBy,
+    /// So does the head of a long WRITE whose data stay in a pipe.
+    PassedHead,
+    /// A read that a signal has ended keeps the slot that it has claimed.
+    NotGivenBack,
     /// A reply is written twice.
     DoubleAnswer,
     /// Nothing that was in flight at the crash is collected: the device is never said to be readable.
@@ -109,7 +113,7 @@ impl Process for Surroundings<'_> {
 
     fn doze(&self, _ns: i64) -> bool {
         self.slept.set(true);
-        true
+        !self.out.has_signal(10)
     }
 
     fn pause(&self) {

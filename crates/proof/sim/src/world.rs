@@ -28,6 +28,8 @@ pub struct Setup {
     pub flavour: Flavour,
     pub resend: bool,
     pub threads: usize,
+    /// Signals end reads, and threads are cancelled in them.
+    pub signals: bool,
     pub seed: u64,
     /// Deaths: each in ticks after the one before.
     pub plan: Vec<u64>,
@@ -51,6 +53,7 @@ impl Setup {
             flavour,
             resend: true,
             threads: 1,
+            signals: false,
             seed,
             plan: Vec::new(),
             epochs: false,
@@ -204,7 +207,7 @@ pub fn run(setup: &Setup) -> Ran {
 }
 
 fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
-    let copy_bytes = if setup.resend { 0 } else { 4096 };
+    let copy_bytes = if setup.resend { 0 } else { 8192 };
     let layout = Layout::new(Capacity {
         nodes: 256,
         handles: 64,
@@ -232,6 +235,7 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
         epoch: Cell::new(1),
         durable: Cell::new(0),
         in_hand: RefCell::default(),
+        signals: setup.signals.then(|| RefCell::new(Rng::new(setup.seed ^ 0x516))),
         sabotage: setup.sabotage,
     };
     let wishes = CheckpointSettings { flush: setup.flush, ..CheckpointSettings::default() };

@@ -6,6 +6,7 @@ use belay_sim::Sabotage;
 use belay_sim::daemon::Flavour;
 use belay_sim::generate::random_ops;
 use belay_sim::memory::{OPLOG, Rng};
+use belay_sim::scenario::{FLAVOURS, lengthen};
 use belay_sim::world::{Setup, run};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -15,11 +16,16 @@ const SEEDS: u64 = 200;
 fn setup(seed: u64, sabotage: Option<Sabotage>) -> Setup {
     let mut rng = Rng::new(seed);
     let clients = 1 + rng.below(3);
+    let mut clients: Vec<_> =
+        (0..clients).map(|i| random_ops(&mut rng, &format!("c{i}"), 60)).collect();
+    clients.iter_mut().flatten().for_each(|op| lengthen(op, &mut rng));
     Setup {
-        clients: (0..clients).map(|i| random_ops(&mut rng, &format!("c{i}"), 60)).collect(),
-        flavour: Flavour { numbered: false, links: true, deadly: None, hands_over: rng.chance(50) },
+        clients,
+        flavour: Flavour { hands_over: rng.chance(50), splices: true, ..FLAVOURS[0] },
         resend: rng.chance(60),
         threads: 1 + rng.below(3),
+        // A signal has a thread look for work: nothing would be lost for long.
+        signals: sabotage == Some(Sabotage::NotGivenBack),
         seed,
         plan: (0..3).map(|_| 1 + rng.below(1500) as u64).collect(),
         poison: Vec::new(),
@@ -50,6 +56,8 @@ fn what_is_done_wrong_is_found() {
     for (sabotage, said) in [
         (Sabotage::LostWakeUp, "nothing moves"),
         (Sabotage::PassedBy, "gave Err(116), not Ok"),
+        (Sabotage::PassedHead, "uses unknown node"),
+        (Sabotage::NotGivenBack, "slots are in use"),
         (Sabotage::DoubleAnswer, "which is not outstanding"),
         (Sabotage::NotCollected, "gave Err(17), not Ok"),
     ] {

@@ -94,7 +94,7 @@ fn random_operations_with_random_crashes() {
 #[test]
 fn random_operations_that_went_wrong_once() {
     // Whoever was to wake a reader found no room beside those whose requests older lives had not answered.
-    Scenario::Crashes.run(3346);
+    run(&scenario::with_crashes(scenario::undisturbed(3346, 60)));
 }
 
 #[test]
