@@ -24,14 +24,17 @@ pub enum Layout {
 
 impl Layout {
     /// All that are compared, the baselines first.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::FreedAtOnce,
         Self::Twins(0),
         Self::Twins(4),
         Self::Twins(8),
         Self::Twins(16),
         Self::Twins(32),
+        Self::InPlace(4),
+        Self::InPlace(8),
         Self::InPlace(16),
+        Self::InPlace(32),
     ];
 
     /// The same as a store takes it.

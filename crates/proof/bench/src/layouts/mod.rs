@@ -39,8 +39,8 @@ const BASE: Layout = Layout::Twins(0);
 pub struct LayoutsArgs {
     #[command(flatten)]
     common: Common,
-    /// Rounds; in as many as there are layouts, seven, each is once first
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
+    /// Rounds; in as many as there are layouts, ten, each is once first
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
     /// Benchmarks, separated by commas
     #[arg(long, value_enum, value_delimiter = ',', default_value = "postmark,openssh,files")]
