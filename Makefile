@@ -130,7 +130,7 @@ picture: setup build ## Record the picture in README.md anew (root)
 	@scripts/record-demo $(RELEASE)
 
 .PHONY: test
-test: setup format lint build-checked unit doc daemons-page-check relay-study-check soak-short volumes-short study-short powercuts-short fuzz-short scribble-short away-short ## Everything that must hold before a change is accepted
+test: setup format lint build-checked unit doc daemons-page-check relay-study-check fault-study-check soak-short volumes-short study-short powercuts-short fuzz-short scribble-short away-short ## Everything that must hold before a change is accepted
 	@echo
 	@echo 'test runs:'
 	@grep '^test result:' $(CHECKED)/tests.log
@@ -314,6 +314,10 @@ study: setup build ## Fault studies after Re-FUSE and Membrane, into docs/fault-
 	@scripts/guarded $(RELEASE)/belay-bench refuse --out $(STUDY_OUT) $(if $(STUDY_FIXTURES),--fixtures $(STUDY_FIXTURES)) $(STUDY_FLAGS)
 	@scripts/guarded $(RELEASE)/belay-bench restart --out $(STUDY_OUT) $(if $(STUDY_FIXTURES),--fixtures $(STUDY_FIXTURES))
 	@scripts/fault-study $(STUDY_OUT)
+
+.PHONY: fault-study-check
+fault-study-check:
+	@scripts/fault-study --check
 
 .PHONY: study-relay
 study-relay: setup build ## The controlled faults on daemons that the relay holds, into docs/relay-study.md
