@@ -38,7 +38,7 @@ fn look(message: &[u8]) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 2000 }))]
+    #![proptest_config(belay_seeds::cases!(2000))]
 
     #[test]
     fn random_messages(message in prop::collection::vec(any::<u8>(), 0..300)) {

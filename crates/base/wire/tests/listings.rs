@@ -11,6 +11,8 @@ fn names() -> impl Strategy<Value = Vec<Vec<u8>>> {
 }
 
 proptest! {
+    #![proptest_config(belay_seeds::cases!())]
+
     #[test]
     fn what_was_pushed_comes_back(names in names(), seed: u64) {
         let mut body = Vec::new();

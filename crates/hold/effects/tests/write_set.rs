@@ -16,7 +16,7 @@ fn take(memory: &Mortal, from: usize, len: usize) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(belay_seeds::cases!(2000))]
     #[test]
     fn it_shows_what_was_written(
         writes in prop::collection::vec((0..IMAGE as u64, 0_usize..60, any::<u8>()), 1..40),

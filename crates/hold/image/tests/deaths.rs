@@ -49,14 +49,11 @@ fn all_deaths(world: &World, op: &Op) {
 }
 
 fn cases() -> u32 {
-    if cfg!(miri) {
-        return 2;
-    }
     std::env::var("BELAY_SOAK").ok().and_then(|n| n.parse().ok()).unwrap_or(1) * 128
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
+    #![proptest_config(belay_seeds::cases!(cases()))]
 
     #[test]
     fn every_death_leaves_the_checkpoint(

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 const CONTROL: usize = 3 * 512;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 512 }, ..ProptestConfig::default() })]
+    #![proptest_config(belay_seeds::cases!(512))]
 
     #[test]
     fn scribbled_words_are_survived(

@@ -307,7 +307,7 @@ fn other_files_and_other_versions_are_left_alone() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 2048 }, ..ProptestConfig::default() })]
+    #![proptest_config(belay_seeds::cases!(2048))]
 
     /// Whatever is changed in a journal: it is seen, or does not matter.
     #[test]

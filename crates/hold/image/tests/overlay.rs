@@ -10,14 +10,11 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 fn cases() -> u32 {
-    if cfg!(miri) {
-        return 2;
-    }
     std::env::var("BELAY_SOAK").ok().and_then(|n| n.parse().ok()).unwrap_or(1) * 1024
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
+    #![proptest_config(belay_seeds::cases!(cases()))]
 
     #[test]
     fn the_daemon_sees_what_it_has_written(

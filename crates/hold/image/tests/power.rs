@@ -282,14 +282,11 @@ impl Bits {
 }
 
 fn cases() -> u32 {
-    if cfg!(miri) {
-        return 2;
-    }
     std::env::var("BELAY_SOAK").ok().and_then(|n| n.parse().ok()).unwrap_or(1) * 32
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
+    #![proptest_config(belay_seeds::cases!(cases()))]
 
     #[test]
     fn large_commits_survive_losses_of_power(

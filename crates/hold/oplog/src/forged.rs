@@ -70,7 +70,7 @@ fn forged() -> impl Strategy<Value = Forged> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 4000 }, ..ProptestConfig::default() })]
+    #![proptest_config(belay_seeds::cases!(4000))]
 
     #[test]
     fn forged_records_bring_nobody_down(records in prop::collection::vec(forged(), 1..8), cut in 0..3usize) {

@@ -33,7 +33,7 @@ const TIGHT: Capacity = Capacity { record_bytes: 4 << 10, pages: 6 };
 const CROWDED: Capacity = Capacity { record_bytes: 4 << 10, pages: 24 };
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 256 }, ..ProptestConfig::default() })]
+    #![proptest_config(belay_seeds::cases!(256))]
 
     #[test]
     fn every_death_leaves_what_was_acknowledged(steps in steps(op(), 48)) {

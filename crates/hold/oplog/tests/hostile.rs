@@ -61,7 +61,7 @@ fn damage_under_a_living_log_is_refused_until_the_next_epoch() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 2000 }, ..ProptestConfig::default() })]
+    #![proptest_config(belay_seeds::cases!(2000))]
 
     #[test]
     fn scribbles_bring_nobody_down(

@@ -184,6 +184,8 @@ fn no_path_leads_out() {
 }
 
 proptest! {
+    #![proptest_config(belay_seeds::cases!())]
+
     #[test]
     fn any_bytes_are_an_error_or_a_file(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = decode(&bytes);

@@ -440,7 +440,7 @@ fn a_memory_that_is_too_small_is_harmless() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 64 }, ..ProptestConfig::default() })]
+    #![proptest_config(belay_seeds::cases!(64))]
 
     #[test]
     fn garbage_is_read_without_harm(seed: u64) {

@@ -159,7 +159,7 @@ const TIGHT: Capacity = Capacity {
 };
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 192 }, ..ProptestConfig::default() })]
+    #![proptest_config(belay_seeds::cases!(192))]
 
     #[test]
     fn every_death_leaves_before_or_after(steps in steps(24)) {
@@ -179,7 +179,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 64 }, ..ProptestConfig::default() })]
+    #![proptest_config(belay_seeds::cases!(64))]
 
     #[test]
     fn long_lives_agree_with_the_model(steps in steps(300)) {

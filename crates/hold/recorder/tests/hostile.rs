@@ -25,7 +25,7 @@ fn plausible(random: &mut Random) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 24 }, ..ProptestConfig::default() })]
+    #![proptest_config(belay_seeds::cases!(24))]
 
     #[test]
     fn random_memory(seed: u64) {

@@ -74,7 +74,7 @@ const CAPACITY: Capacity = Capacity {
 };
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 128 }, ..ProptestConfig::default() })]
+    #![proptest_config(belay_seeds::cases!(128))]
 
     #[test]
     fn ranges_split_as_bytes_do(locks in prop::collection::vec(lock(), 1..120), owner in 1..3u64) {

@@ -1,4 +1,5 @@
 //! One seed after the other is simulated, on all CPUs, until enough was compared: what the programs of the simulations have in common.
+//! And how random tests are configured, see [`cases!`].
 
 #![forbid(unsafe_code)]
 
@@ -8,6 +9,32 @@ use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
+
+/// The configuration of a random test of proptest: how many cases it has (by default, as many as proptest has), few in Miri, and where
+/// a case that fails is kept: in `proptest-regressions`, a tracked folder of the test's crate. It comes first in later runs.
+///
+/// Proptest's own choice of that file needs a `lib.rs` or `main.rs` above the test, which `tests` has not, and in a workspace it writes
+/// the file elsewhere than it reads it.
+#[macro_export]
+macro_rules! cases {
+    () => {
+        $crate::cases!(proptest::test_runner::Config::default().cases)
+    };
+    ($cases:expr) => {
+        proptest::test_runner::Config {
+            cases: if cfg!(miri) { 2 } else { $cases },
+            failure_persistence: Some(Box::new(
+                proptest::test_runner::FileFailurePersistence::Direct(concat!(
+                    env!("CARGO_MANIFEST_DIR"),
+                    "/proptest-regressions/",
+                    module_path!(),
+                    ".txt"
+                )),
+            )),
+            ..proptest::test_runner::Config::default()
+        }
+    };
+}
 
 /// Something that can be simulated with any seed.
 pub trait Scenario: Copy + Send + Sync + std::panic::RefUnwindSafe {

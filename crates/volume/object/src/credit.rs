@@ -159,7 +159,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(3000))]
+        #![proptest_config(belay_seeds::cases!(3000))]
 
         /// What is said of a tree is enough, whatever was written to it before, in order or not, and cut off.
         #[test]

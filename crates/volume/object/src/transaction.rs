@@ -289,6 +289,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(belay_seeds::cases!())]
+
         #[test]
         fn whatever_it_reads_it_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..9_u8) {
             let mut bytes = bytes;

@@ -151,7 +151,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(200))]
+        #![proptest_config(belay_seeds::cases!(200))]
 
         /// What is said to be there for sure is there, whatever was taken and freed before, in whichever order it is taken.
         #[test]
