@@ -6,7 +6,7 @@ use belay_recorder::{Capacity, Layout, SlotState, Store};
 use belay_session::{Direct, Incoming, Outgoing, Session};
 use belay_sys::Mapping;
 use belay_wire::abi::*;
-use belay_wire::{Ids, Opcode, Rule, build, push_dirent, push_direntplus};
+use belay_wire::{Ids, Opcode, Rule, Unique, build, push_dirent, push_direntplus};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -313,7 +313,7 @@ fn requests_that_there_are_not() {
     let made = build::reply(unique, entry(9, DIR | 0o755).as_bytes());
     assert_eq!(talk.reply(&made), Fate::Passed);
     assert_eq!(talk.reply(&made), Fate::Passed, "twice");
-    for never in [unique + 2, unique + 1000, (1 << 62) | 2, u64::MAX >> 2] {
+    for never in [unique + 2, unique + 1000, Unique::own(2).word(), u64::MAX >> 2] {
         assert_eq!(talk.reply(&build::reply_error(never, 5)), Fate::Fault(Rule::Unique), "{never}");
     }
     assert!(talk.session.describe_in_hand(unique + 2).contains("none"));

@@ -78,10 +78,10 @@ pub(crate) fn lead_astray(thread: Pid) -> nix::Result<()> {
 pub(crate) mod functions {
     use super::{Call, Pid, ptrace};
     use crate::memory;
+    use belay_wire::errno::EINTR;
 
     /// The instruction that stops a thread, and whether there is one here.
     pub(crate) const BREAK: Option<u8> = Some(0xcc);
-    const EINTR: i64 = 4;
     /// What the kernel's own code for "to be done again" looks like (ERESTARTSYS to ERESTART_RESTARTBLOCK).
     const AGAIN: std::ops::RangeInclusive<i64> = -516..=-512;
 
@@ -116,7 +116,7 @@ pub(crate) mod functions {
         let call = super::call(thread)?;
         let mut r = ptrace::getregs(thread)?;
         if AGAIN.contains(&super::result(thread)?) && wanted(&call) {
-            r.rax = u64::from_ne_bytes((-EINTR).to_ne_bytes());
+            r.rax = u64::from_ne_bytes(i64::from(-EINTR).to_ne_bytes());
             r.orig_rax = u64::MAX;
             ptrace::setregs(thread, r)?;
         }

@@ -19,7 +19,7 @@ use belay_posix::Time;
 use belay_posix::dispatch::{Module, Outcome};
 use belay_posix::fetch::Fetched;
 use belay_sys::Mapping;
-use belay_wire::errno::{EIO, ENODATA};
+use belay_wire::errno::{EAGAIN, EINTR, EIO, ENODATA, ENODEV, ENOENT};
 use belay_wire::{Opcode, Request, Unique, build, record};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -28,11 +28,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-
-const ENOENT: i32 = 2;
-const EINTR: i32 = 4;
-const EAGAIN: i32 = 11;
-const ENODEV: i32 = 19;
 
 /// The largest message: a write, and what is before its data.
 const LARGEST: usize = (1 << 20) + 4096;

@@ -7,7 +7,9 @@ use crate::session::Session;
 use belay_memory::Memory;
 use belay_oplog::Body;
 use belay_recorder::Node;
-use belay_wire::abi::{CopyFileRangeIn, CreateIn, InHeader, SetattrIn, SetattrValid, WriteIn};
+use belay_wire::abi::{
+    CopyFileRangeIn, CreateIn, InHeader, SetattrIn, SetattrValid, WRITE_KILL_SUIDGID, WriteIn,
+};
 use belay_wire::request::HEADER;
 use belay_wire::{
     Ids, Opcode, OpcodeSet, Request, build, get_u64, handle_fields, node_fields, put_u32, put_u64,
@@ -16,8 +18,6 @@ use smallvec::SmallVec;
 use std::mem::offset_of;
 use zerocopy::IntoBytes;
 
-/// Of a WRITE's flags, those that are about the data.
-const KILL_SUIDGID: u32 = 1 << 2;
 const XATTRS: OpcodeSet = OpcodeSet::new(&[Opcode::SETXATTR, Opcode::REMOVEXATTR]);
 /// Where a SETXATTR says whether the attribute must be there, or must not.
 const XATTR_FLAGS: usize = 4;
@@ -106,7 +106,8 @@ impl<M: Memory> Session<M> {
                 let head = WriteIn {
                     offset: run.offset,
                     size: run.bytes.len() as u32,
-                    write_flags: write.write_flags & KILL_SUIDGID,
+                    // Of its flags, those that are about the data.
+                    write_flags: write.write_flags & WRITE_KILL_SUIDGID,
                     flags: write.flags,
                     ..WriteIn::default()
                 };
