@@ -3,7 +3,7 @@
 //! | module | answers |
 //! | --- | --- |
 //! | [`mod@file`] | how an image file or a block device is one |
-//! | [`overlay`] | how a disk is looked at without being written to |
+//! | [`shadow`] | how a disk is looked at without being written to |
 //!
 //! A disk is an array of blocks of [`BLOCK`] bytes. A write that has returned is durable after the next [`Disk::flush`]
 //! that has returned. Before that a power failure may leave any part of it, in units of sectors, in any order.
@@ -11,10 +11,10 @@
 #![forbid(unsafe_code)]
 
 mod file;
-mod overlay;
+mod shadow;
 
 pub use file::{FileDisk, OpenError};
-pub use overlay::Overlay;
+pub use shadow::Shadow;
 
 use std::io;
 

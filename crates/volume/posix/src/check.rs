@@ -54,8 +54,8 @@ struct Known {
     metadata: Metadata,
 }
 
-/// A directory on the way: the one that it is in, and its name there.
-type Place = (usize, Box<[u8]>);
+/// Where a directory is: the one that it is in, and its name there.
+type Parent = (usize, Box<[u8]>);
 
 struct Checker<'c, B> {
     below: &'c mut B,
@@ -66,7 +66,7 @@ struct Checker<'c, B> {
     /// Objects that something leads to.
     seen: RoaringTreemap,
     /// Directories that were found.
-    places: Vec<Place>,
+    places: Vec<Parent>,
     /// Of what has several names: how many were found, and how many it counts.
     links: BTreeMap<ObjectId, (u32, u32)>,
     /// Directories that are to be looked at: which, and what is known of them.

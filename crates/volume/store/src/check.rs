@@ -15,7 +15,7 @@ use crate::layout::{self, INODES, Inode, InodeFlags, Kind};
 use crate::nodes::Key;
 use crate::pointer::{Checksum, Pointer};
 use crate::store::Store;
-use crate::tree::{Place, Tree, leaves_of};
+use crate::tree::{Position, Tree, leaves_of};
 use belay_disk::{BLOCK, Disk};
 use roaring::RoaringTreemap;
 
@@ -146,7 +146,7 @@ impl<D: Disk> Checker<'_, D> {
     }
 
     /// The same for metadata: what they lead to is not known then.
-    fn child(&mut self, (key, slot): Place, kind: Kind) -> Option<Key> {
+    fn child(&mut self, (key, slot): Position, kind: Kind) -> Option<Key> {
         let pointer = self.store.nodes.pointer(key, slot).unwrap_or_default();
         let child = self.store.nodes.child(&self.store.disk, key, slot, kind);
         let child = self.note(child);
@@ -304,7 +304,7 @@ impl<D: Disk> Checker<'_, D> {
 
     fn walk_below(
         &mut self,
-        place: Place,
+        place: Position,
         tree: Tree,
         height: u32,
         (first, end): (u64, u64),

@@ -12,7 +12,7 @@ use crate::layout::{self, Kind};
 use crate::nodes::Key;
 use crate::pointer::Pointer;
 use crate::store::Store;
-use crate::tree::{Place, Tree, leaves_of};
+use crate::tree::{Position, Tree, leaves_of};
 use belay_disk::Disk;
 use zerocopy::little_endian::U64;
 
@@ -20,7 +20,7 @@ impl<D: Disk> Store<D> {
     /// The indirect block that the pointer at `place` leads to, to be changed. One of a file that cannot be read is begun anew.
     pub(crate) fn indirect(
         &mut self,
-        (key, slot): Place,
+        (key, slot): Position,
         tree: Tree,
         height: u32,
         first: u64,
@@ -47,7 +47,7 @@ impl<D: Disk> Store<D> {
         Ok(Some(child))
     }
 
-    pub(crate) fn is_unreadable(&mut self, (key, slot): Place) -> bool {
+    pub(crate) fn is_unreadable(&mut self, (key, slot): Position) -> bool {
         let found = self.nodes.child(&self.disk, key, slot, Kind::Indirect);
         found.is_err_and(|why| why.is_unreadable())
     }
@@ -67,7 +67,7 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    fn count_below(&mut self, (key, slot): Place, height: u32) -> Result<u64> {
+    fn count_below(&mut self, (key, slot): Position, height: u32) -> Result<u64> {
         let pointer = self.nodes.pointer(key, slot)?;
         if pointer.is_null() || pointer.is_lost() {
             return Ok(0);

@@ -17,7 +17,7 @@ use crate::layout::{self, Kind};
 use crate::overwrites::Overwrite;
 use crate::pointer::Checksum;
 use crate::store::Store;
-use crate::tree::Place;
+use crate::tree::Position;
 use belay_disk::{BLOCK, Block, Disk, ZEROS};
 use std::collections::BTreeMap;
 use zerocopy::little_endian::{U32, U64};
@@ -246,7 +246,11 @@ impl<D: Disk> Store<D> {
     }
 
     /// Where the pointer to a block is that was overwritten, if it is still the file's, and what the block holds.
-    fn overwritten_block(&mut self, file: FileId, number: u64) -> Result<Option<(Place, Block)>> {
+    fn overwritten_block(
+        &mut self,
+        file: FileId,
+        number: u64,
+    ) -> Result<Option<(Position, Block)>> {
         let (at, inode) = self.inode(file)?;
         let tree = crate::files::tree_of(at, &inode);
         if tree.leaves == Kind::Data {
@@ -264,7 +268,7 @@ impl<D: Disk> Store<D> {
     /// Takes in a block that was overwritten, with the checksums that it may have.
     fn take_in(
         &mut self,
-        ((key, slot), content): (Place, Block),
+        ((key, slot), content): (Position, Block),
         checksums: &[Checksum],
     ) -> Result<()> {
         let pointer = self.nodes.pointer(key, slot)?;

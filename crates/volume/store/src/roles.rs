@@ -9,7 +9,7 @@ use crate::nodes::{Key, ROOT};
 use crate::pointer::{Checksum, Pointer};
 use crate::space;
 use crate::store::Store;
-use crate::tree::{Place, Tree, leaves_of};
+use crate::tree::{Position, Tree, leaves_of};
 use belay_disk::{Block, Disk};
 use roaring::RoaringTreemap;
 
@@ -178,11 +178,11 @@ impl<D: Disk> Store<D> {
     }
 
     /// The block that a pointer leads to, if it can be read.
-    fn look(&mut self, (key, slot): Place, kind: Kind) -> Option<Key> {
+    fn look(&mut self, (key, slot): Position, kind: Kind) -> Option<Key> {
         self.nodes.child(&self.disk, key, slot, kind).ok().flatten()
     }
 
-    fn pointer_at(&self, place: Option<Place>) -> Option<Pointer> {
+    fn pointer_at(&self, place: Option<Position>) -> Option<Pointer> {
         let (key, slot) = place?;
         self.nodes.pointer(key, slot).ok()
     }
@@ -222,7 +222,7 @@ impl<D: Disk> Search<'_, D> {
 
     fn walk_below(
         &mut self,
-        place: Place,
+        place: Position,
         tree: Tree,
         height: u32,
         first: u64,

@@ -22,7 +22,7 @@ pub struct Tree {
 }
 
 /// Where the pointer to a leaf is.
-pub type Place = (Key, usize);
+pub type Position = (Key, usize);
 
 /// How many leaves a tree of that depth can have.
 pub fn leaves_of(depth: u32) -> u64 {
@@ -34,7 +34,7 @@ pub fn leaves_of(depth: u32) -> u64 {
 
 impl<D: Disk> Store<D> {
     /// Where the pointer to a leaf is; `None` if nothing leads there.
-    pub(crate) fn place_of(&mut self, tree: Tree, leaf: u64) -> Result<Option<Place>> {
+    pub(crate) fn place_of(&mut self, tree: Tree, leaf: u64) -> Result<Option<Position>> {
         if leaf >= leaves_of(tree.depth) {
             return Ok(None);
         }
@@ -55,7 +55,7 @@ impl<D: Disk> Store<D> {
         tree: &mut Tree,
         leaf: u64,
         count: &mut u64,
-    ) -> Result<Place> {
+    ) -> Result<Position> {
         if leaf >= leaves_of(DEPTH) {
             return Err(Error::TooLarge);
         }
@@ -105,7 +105,7 @@ impl<D: Disk> Store<D> {
     /// The same for what the pointer at `place` leads to, whose first leaf is `first`.
     fn cut_below(
         &mut self,
-        place: Place,
+        place: Position,
         tree: Tree,
         height: u32,
         first: u64,
@@ -156,7 +156,7 @@ impl<D: Disk> Store<D> {
         tree: Tree,
         from: u64,
         most: usize,
-    ) -> Result<Vec<(u64, Place)>> {
+    ) -> Result<Vec<(u64, Position)>> {
         let mut found = Vec::new();
         if tree.depth > 0 {
             let top = (tree.key, tree.slot);
@@ -167,12 +167,12 @@ impl<D: Disk> Store<D> {
 
     fn leaves_below(
         &mut self,
-        place: Place,
+        place: Position,
         height: u32,
         first: u64,
         from: u64,
         most: usize,
-        found: &mut Vec<(u64, Place)>,
+        found: &mut Vec<(u64, Position)>,
     ) -> Result<()> {
         let (key, slot) = place;
         if found.len() >= most || self.nodes.pointer(key, slot)?.is_null() {

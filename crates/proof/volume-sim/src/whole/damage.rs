@@ -6,7 +6,7 @@ use super::request::Answer;
 use super::{Lives, Stop, Whole, wrong};
 use crate::disk::{FAULTS, Fault, SimDisk};
 use crate::posix::ours;
-use belay_disk::Overlay;
+use belay_disk::Shadow;
 use belay_logical::Logical;
 use belay_object::PAGE;
 use belay_posix::check::check;
@@ -170,7 +170,7 @@ impl Whole {
 
     /// What a check says, that changes nothing.
     fn said(&self, disks: &[SimDisk]) -> Said {
-        let over: Vec<_> = disks.iter().map(Overlay::new).collect();
+        let over: Vec<_> = disks.iter().map(Shadow::new).collect();
         let Ok(mut lower) = Logical::open(over) else { return Said::NoVolume };
         let Ok(found) = lower.check(&mut |_| {}) else { return Said::NoVolume };
         let objects = found.findings.iter().filter_map(|finding| finding.object).collect();

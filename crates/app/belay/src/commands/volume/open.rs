@@ -1,7 +1,7 @@
 //! The stores of a volume, opened: nobody else has them meanwhile, and nothing is written to those that are only looked at.
 
 use anyhow::{Context, Result, anyhow, bail};
-use belay_disk::{Disk, FileDisk, OpenError, Overlay};
+use belay_disk::{Disk, FileDisk, OpenError, Shadow};
 use belay_logical::Logical;
 use belay_registry::{Definition, Registry, Store, Uuid, VolumeName};
 use belay_store::root::{self, Checkpoint};
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 const SMALLEST: u64 = 256;
 
 /// A disk of a volume that is looked at.
-pub type Looked = Overlay<FileDisk>;
+pub type Looked = Shadow<FileDisk>;
 
 /// A volume by its name.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Named {
 
     /// Opens a disk of it, whatever is on that.
     pub fn disk(&self, store: &Store) -> Result<Looked> {
-        Ok(Overlay::new(self.opened(store, FileDisk::open_read_only(&store.path))?))
+        Ok(Shadow::new(self.opened(store, FileDisk::open_read_only(&store.path))?))
     }
 
     /// Opens its store on a disk, to be changed.

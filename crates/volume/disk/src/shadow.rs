@@ -9,12 +9,12 @@ use std::io;
 
 /// A disk, and what would have been written to it.
 #[derive(Debug)]
-pub struct Overlay<D> {
+pub struct Shadow<D> {
     disk: D,
     written: RefCell<BTreeMap<u64, Box<Block>>>,
 }
 
-impl<D: Disk> Overlay<D> {
+impl<D: Disk> Shadow<D> {
     /// Over that disk, which stays as it is.
     pub fn new(disk: D) -> Self {
         Self { disk, written: RefCell::default() }
@@ -26,7 +26,7 @@ impl<D: Disk> Overlay<D> {
     }
 }
 
-impl<D: Disk> Disk for Overlay<D> {
+impl<D: Disk> Disk for Shadow<D> {
     fn blocks(&self) -> u64 {
         self.disk.blocks()
     }
@@ -74,16 +74,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
         FileDisk::create(&path, 8 * BLOCK as u64).unwrap().write(2, &[1; BLOCK]).unwrap();
-        let overlay = Overlay::new(FileDisk::open_read_only(&path).unwrap());
-        overlay.write(3, &[2; 2 * BLOCK]).unwrap();
-        overlay.flush().unwrap();
+        let shadow = Shadow::new(FileDisk::open_read_only(&path).unwrap());
+        shadow.write(3, &[2; 2 * BLOCK]).unwrap();
+        shadow.flush().unwrap();
         let mut out = vec![9; 4 * BLOCK];
-        overlay.read(2, &mut out).unwrap();
+        shadow.read(2, &mut out).unwrap();
         let firsts: Vec<u8> = out.chunks(BLOCK).map(|block| block[BLOCK - 1]).collect();
         assert_eq!(firsts, [1, 2, 2, 0]);
-        assert!(overlay.write(8, &[0; BLOCK]).is_err() && overlay.read(7, &mut out).is_err());
-        assert!(overlay.read(4, &mut vec![0; 5 * BLOCK]).is_err());
-        assert!(overlay.below().read(3, &mut out[..BLOCK]).is_ok());
+        assert!(shadow.write(8, &[0; BLOCK]).is_err() && shadow.read(7, &mut out).is_err());
+        assert!(shadow.read(4, &mut vec![0; 5 * BLOCK]).is_err());
+        assert!(shadow.below().read(3, &mut out[..BLOCK]).is_ok());
         assert!(out[..BLOCK].iter().all(|byte| *byte == 0));
     }
 }
