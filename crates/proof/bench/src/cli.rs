@@ -61,7 +61,7 @@ struct CostArgs {
     #[command(flatten)]
     common: Common,
     /// Daemons, separated by commas, or `all`
-    #[arg(long, alias = "beds", default_value = "passthrough-ll,bindfs")]
+    #[arg(long, default_value = "passthrough-ll,bindfs")]
     fixtures: Fixtures,
     /// Operations, separated by commas; all if not given
     #[arg(long, value_delimiter = ',')]
@@ -91,7 +91,7 @@ struct MemoryArgs {
     #[command(flatten)]
     common: Common,
     /// Daemons, separated by commas, or `all`
-    #[arg(long, alias = "beds", default_value = "bindfs")]
+    #[arg(long, default_value = "bindfs")]
     fixtures: Fixtures,
     /// Nodes to be looked up
     #[arg(long, default_value_t = 1_000_000)]
@@ -109,7 +109,7 @@ struct BlackoutArgs {
     #[command(flatten)]
     common: Common,
     /// Daemons, separated by commas, or `all`
-    #[arg(long, alias = "beds", default_value = "all")]
+    #[arg(long, default_value = "all")]
     fixtures: Fixtures,
     /// Kills of each held daemon
     #[arg(long, default_value_t = 100)]

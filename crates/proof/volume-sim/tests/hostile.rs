@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Has random bytes say what is wrong.
-fn spoil(test: &str, usual: u64, act: impl Fn(&[u8])) {
+fn corrupt(test: &str, usual: u64, act: impl Fn(&[u8])) {
     for seed in seeds(usual) {
         let mut random = Random::seed_from_u64(seed);
         let length = random.random_range(1..200);
@@ -20,21 +20,21 @@ fn spoil(test: &str, usual: u64, act: impl Fn(&[u8])) {
 }
 
 #[test]
-fn a_spoilt_disk_harms_nobody() {
+fn a_corrupt_disk_harms_nobody() {
     let world = image::World::new();
-    spoil("a_spoilt_disk", 600, |bytes| world.use_with(bytes));
+    corrupt("a_corrupt_disk", 600, |bytes| world.use_with(bytes));
 }
 
 #[test]
-fn a_spoilt_memory_harms_nobody() {
+fn a_corrupt_memory_harms_nobody() {
     let world = cache::World::new();
-    spoil("a_spoilt_memory", 1500, |bytes| world.use_with(bytes));
+    corrupt("a_corrupt_memory", 1500, |bytes| world.use_with(bytes));
 }
 
 #[test]
-fn spoilt_objects_and_odd_messages_harm_nobody() {
+fn corrupt_objects_and_odd_messages_harm_nobody() {
     let world = namespace::World::new();
-    spoil("spoilt_objects", 1500, |bytes| world.use_with(bytes));
+    corrupt("corrupt_objects", 1500, |bytes| world.use_with(bytes));
 }
 
 #[test]

@@ -288,7 +288,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         small().setup(dir.path()).unwrap();
         let done = AtomicBool::new(false);
-        let spoil = || {
+        let corrupt = || {
             let all = names(dir.path()).unwrap_or_default();
             if all.len() >= 20 && !done.swap(true, Ordering::Relaxed) {
                 for path in all {
@@ -301,7 +301,7 @@ mod tests {
             false
         };
         let deadline = Instant::now() + Duration::from_secs(60);
-        let why = small().work(dir.path(), &Watch { deadline, stop: &spoil }).unwrap_err();
+        let why = small().work(dir.path(), &Watch { deadline, stop: &corrupt }).unwrap_err();
         assert!(why.to_string().contains("is not what was written"), "{why:#}");
     }
 }

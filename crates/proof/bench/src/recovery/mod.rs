@@ -35,7 +35,7 @@ pub struct RecoveryArgs {
     #[command(flatten)]
     common: Common,
     /// Daemons, separated by commas
-    #[arg(long, alias = "beds", default_value = "fuse2fs-ext2,fusefat,fuse2fs-ext3,fuse2fs-ext4")]
+    #[arg(long, default_value = "fuse2fs-ext2,fusefat,fuse2fs-ext3,fuse2fs-ext4")]
     fixtures: Fixtures,
     /// Crashes of each kind
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]

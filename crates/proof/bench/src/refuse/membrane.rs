@@ -15,7 +15,7 @@ pub struct MembraneArgs {
     #[command(flatten)]
     common: Common,
     /// Daemons, separated by commas
-    #[arg(long, alias = "beds", default_value = "fuse2fs-ext2,fuse2fs-ext3,fuse2fs-ext4,fusefat")]
+    #[arg(long, default_value = "fuse2fs-ext2,fuse2fs-ext3,fuse2fs-ext4,fusefat")]
     fixtures: Fixtures,
     #[command(flatten)]
     work: Work,

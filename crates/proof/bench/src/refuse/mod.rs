@@ -39,7 +39,7 @@ pub struct RefuseArgs {
     #[command(flatten)]
     common: Common,
     /// Daemons, separated by commas, or `all`
-    #[arg(long, alias = "beds", default_value = "ntfs-3g,sshfs,avfs")]
+    #[arg(long, default_value = "ntfs-3g,sshfs,avfs")]
     fixtures: Fixtures,
     #[command(flatten)]
     work: Work,

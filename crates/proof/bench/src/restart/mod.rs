@@ -46,7 +46,7 @@ pub struct RestartArgs {
     #[command(flatten)]
     common: Common,
     /// Daemons, separated by commas, or `all`
-    #[arg(long, alias = "beds", default_value = "ntfs-3g,sshfs,avfs")]
+    #[arg(long, default_value = "ntfs-3g,sshfs,avfs")]
     fixtures: Fixtures,
     /// Crashes of each daemon, each in a sort of its own
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]

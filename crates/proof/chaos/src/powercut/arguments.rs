@@ -16,7 +16,7 @@ pub struct Common {
     #[arg(long)]
     seed: Option<u64>,
     /// Daemons on images, by name, separated by commas; `volume` for one of belay's own
-    #[arg(long, alias = "beds", value_delimiter = ',', default_values_t = FIXTURES, value_parser = known)]
+    #[arg(long, value_delimiter = ',', default_values_t = FIXTURES, value_parser = known)]
     pub fixtures: Vec<Kind>,
     /// Applications at work at once
     #[arg(long, default_value_t = 2)]

@@ -44,7 +44,7 @@ pub struct SoakArgs {
     #[arg(long)]
     seed: Option<u64>,
     /// Daemons, by name, separated by commas
-    #[arg(long, alias = "beds", value_delimiter = ',', default_values_t = Kind::SIX)]
+    #[arg(long, value_delimiter = ',', default_values_t = Kind::SIX)]
     fixtures: Vec<Kind>,
     /// How often each of them is soaked, with one seed after the other; a volume is checked each time
     #[arg(long, default_value_t = 1)]

@@ -37,7 +37,7 @@ const TROUBLES: usize = 5;
 #[derive(Clone, Debug, clap::Args)]
 pub struct ControlledArgs {
     /// Daemons, by name, separated by commas
-    #[arg(long, alias = "beds", value_delimiter = ',', default_values_t = FIXTURES)]
+    #[arg(long, value_delimiter = ',', default_values_t = FIXTURES)]
     fixtures: Vec<Kind>,
     /// Operations, by name, separated by commas [default: all]
     #[arg(long, value_delimiter = ',')]

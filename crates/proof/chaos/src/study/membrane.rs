@@ -43,7 +43,7 @@ const TROUBLES: usize = 10;
 #[derive(Clone, Debug, clap::Args)]
 pub struct MembraneArgs {
     /// Daemons, by name, separated by commas
-    #[arg(long, alias = "beds", value_delimiter = ',', default_values_t = FIXTURES)]
+    #[arg(long, value_delimiter = ',', default_values_t = FIXTURES)]
     fixtures: Vec<Kind>,
     /// What is crashed, separated by commas: names of operations, or `flush` and `commit` with a point
     /// [default: all; `--list` names them]

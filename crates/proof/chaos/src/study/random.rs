@@ -32,7 +32,7 @@ const TOLD: usize = 10;
 #[derive(Clone, Debug, clap::Args)]
 pub struct RandomArgs {
     /// Daemons, by name, separated by commas
-    #[arg(long, alias = "beds", value_delimiter = ',', default_value = "ntfs-3g,sshfs,avfs")]
+    #[arg(long, value_delimiter = ',', default_value = "ntfs-3g,sshfs,avfs")]
     fixtures: Vec<Kind>,
     /// Workloads, separated by commas [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]

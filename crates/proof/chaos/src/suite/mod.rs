@@ -30,7 +30,7 @@ pub struct SuiteArgs {
     #[arg(long, value_enum)]
     suite: Suite,
     /// Daemons, by name, separated by commas
-    #[arg(long = "fixtures", aliases = ["fixture", "beds", "bed"], value_delimiter = ',', default_values_t = Kind::SIX)]
+    #[arg(long = "fixtures", alias = "fixture", value_delimiter = ',', default_values_t = Kind::SIX)]
     fixtures: Vec<Kind>,
     /// How often to run it on each side
     #[arg(long, default_value_t = 3)]

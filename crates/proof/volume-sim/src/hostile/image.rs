@@ -21,14 +21,14 @@ const BLOCKS: u64 = 1024;
 
 /// A disk that says what it was told to say, and keeps what is written to it.
 #[derive(Debug)]
-pub struct SpoiltDisk<'b> {
+pub struct CorruptDisk<'b> {
     base: &'b [Block],
     now: RefCell<BTreeMap<u64, Box<Block>>>,
-    /// Whether it is in use, and nothing is written by whoever spoils it.
+    /// Whether it is in use, and nothing is written by whoever corrupts it.
     is_used: bool,
 }
 
-impl<'b> SpoiltDisk<'b> {
+impl<'b> CorruptDisk<'b> {
     fn new(base: &'b [Block]) -> Self {
         Self { base, now: RefCell::default(), is_used: false }
     }
@@ -44,7 +44,7 @@ impl<'b> SpoiltDisk<'b> {
     }
 }
 
-impl Disk for SpoiltDisk<'_> {
+impl Disk for CorruptDisk<'_> {
     fn blocks(&self) -> u64 {
         self.base.len() as u64
     }
@@ -152,11 +152,11 @@ impl World {
         let how = bytes.byte();
         let Some(image) = self.images.get(usize::from(how) % self.images.len()) else { return };
         let is_fixed = how & 0x80 != 0;
-        let mut disks: Vec<_> = image.disks.iter().map(|disk| SpoiltDisk::new(disk)).collect();
+        let mut disks: Vec<_> = image.disks.iter().map(|disk| CorruptDisk::new(disk)).collect();
         if how & 0x40 != 0 {
             append_intent(&disks, &mut bytes);
         }
-        let is_copied = spoil(image, &disks, &mut bytes);
+        let is_copied = corrupt(image, &disks, &mut bytes);
         if is_fixed {
             disks.iter().for_each(checksums::fix);
         }
@@ -170,7 +170,7 @@ impl World {
     /// Uses the first volume with these bytes in these blocks: in which, where in it, and what.
     pub fn use_written(&self, written: &[(u64, usize, &[u8])]) {
         let Some(image) = self.images.first() else { return };
-        let mut disks: Vec<_> = image.disks.iter().map(|disk| SpoiltDisk::new(disk)).collect();
+        let mut disks: Vec<_> = image.disks.iter().map(|disk| CorruptDisk::new(disk)).collect();
         for disk in &mut disks {
             for (block, at, bytes) in written {
                 let mut content = disk.get(*block);
@@ -186,7 +186,7 @@ impl World {
     /// Changes a byte at some place of some block, with checksums that are right then or not. Tells whether a check says so.
     pub fn is_found(&self, block: usize, at: usize, xor: u8, is_fixed: bool) -> bool {
         let Some(image) = self.images.first() else { return false };
-        let disks: Vec<_> = image.disks.iter().map(|disk| SpoiltDisk::new(disk)).collect();
+        let disks: Vec<_> = image.disks.iter().map(|disk| CorruptDisk::new(disk)).collect();
         let (Some(disk), Some((_, block))) = (disks.first(), image.used.get(block)) else {
             return false;
         };
@@ -212,7 +212,7 @@ impl Default for World {
 }
 
 /// Appends operations to the intent log that nobody would.
-fn append_intent(disks: &[SpoiltDisk<'_>], bytes: &mut Bytes<'_>) {
+fn append_intent(disks: &[CorruptDisk<'_>], bytes: &mut Bytes<'_>) {
     let Ok(mut lower) = Logical::open(disks.iter().collect()) else { return };
     let mut all = Vec::new();
     for _ in 0..1 + bytes.byte() % 3 {
@@ -226,7 +226,7 @@ fn append_intent(disks: &[SpoiltDisk<'_>], bytes: &mut Bytes<'_>) {
 }
 
 /// Changes words of blocks, or copies them to others; tells whether it has copied some.
-fn spoil(image: &Image, disks: &[SpoiltDisk<'_>], bytes: &mut Bytes<'_>) -> bool {
+fn corrupt(image: &Image, disks: &[CorruptDisk<'_>], bytes: &mut Bytes<'_>) -> bool {
     let mut is_copied = false;
     while !bytes.is_empty() {
         let kind = bytes.byte();
@@ -268,7 +268,7 @@ fn spoil(image: &Image, disks: &[SpoiltDisk<'_>], bytes: &mut Bytes<'_>) -> bool
 }
 
 /// Does what all processes of a volume do with its disks, and what a check and a dump do.
-fn use_disks(disks: &[SpoiltDisk<'_>], memory: usize, is_whole: bool) {
+fn use_disks(disks: &[CorruptDisk<'_>], memory: usize, is_whole: bool) {
     look(disks, memory);
     let Ok(mut below) = Logical::open(disks.iter().collect()) else { return };
     below.stores().for_each(|store| store.limit_memory(memory));
@@ -279,7 +279,7 @@ fn use_disks(disks: &[SpoiltDisk<'_>], memory: usize, is_whole: bool) {
     let shared = Shared::new(SimMemory::new(layout.words), layout);
     shared.initialize(below.epoch().saturating_sub(1), first, &room);
     let cleaner = Cleaner::new(shared.clone());
-    let attached = Publisher::attach::<<Logical<&SpoiltDisk<'_>> as Lower>::Error>(shared, 1);
+    let attached = Publisher::attach::<<Logical<&CorruptDisk<'_>> as Lower>::Error>(shared, 1);
     let Ok(publisher) = attached else { return };
     let mut publisher = publisher.keeping(1 << 20);
     use_all(&mut publisher, &mut below, |file, page, content| {
@@ -300,7 +300,7 @@ fn use_disks(disks: &[SpoiltDisk<'_>], memory: usize, is_whole: bool) {
 }
 
 /// Does what a check and a dump do.
-fn look(disks: &[SpoiltDisk<'_>], memory: usize) {
+fn look(disks: &[CorruptDisk<'_>], memory: usize) {
     for disk in disks {
         let Ok(found) = root::checkpoints(&disk) else { continue };
         drop(found);

@@ -55,7 +55,7 @@ impl World {
         let mut below = self.below.clone();
         let wrongs = bytes.byte() % 8;
         for _ in 0..wrongs {
-            spoil(&mut below, &mut bytes);
+            corrupt(&mut below, &mut bytes);
         }
         let objects: Vec<u64> = below.all.keys().map(|object| object.0).collect();
         let wanted = BTreeSet::from([ObjectId(1), ObjectId(20)]);
@@ -90,7 +90,7 @@ impl Default for World {
 }
 
 /// Changes something of an object: of a page, its length, or its attributes.
-fn spoil(below: &mut Objects, bytes: &mut Bytes<'_>) {
+fn corrupt(below: &mut Objects, bytes: &mut Bytes<'_>) {
     let which = bytes.below(below.all.len());
     let Some((_, one)) = below.all.iter_mut().nth(which) else { return };
     match bytes.byte() % 8 {

@@ -1,6 +1,6 @@
 //! Checksums that are right, whatever the blocks say: so what is behind them is looked at.
 
-use super::{BLOCKS, SpoiltDisk};
+use super::{BLOCKS, CorruptDisk};
 use belay_disk::{BLOCK, Block, ZEROS};
 use belay_store::layout::{self, INODE_TREE, INODES, Inode, InodeFlags, Kind, MAGIC, Root};
 use belay_store::{Checksum, Geometry, Parameters, Pointer};
@@ -13,7 +13,7 @@ const DEEPEST: u32 = 8;
 const OWN: usize = 24;
 
 /// Has all checksums of a disk be right.
-pub(super) fn fix(disk: &SpoiltDisk<'_>) {
+pub(super) fn fix(disk: &CorruptDisk<'_>) {
     let places = [1, 2, BLOCKS - 1, BLOCKS - 2];
     let root_at = |place| (place, layout::read::<Root>(&disk.get(place), 0));
     let is_root = |(_, root): &(u64, Root)| root.magic == MAGIC;
@@ -42,14 +42,14 @@ pub(super) fn fix(disk: &SpoiltDisk<'_>) {
     logs(disk, &newest);
 }
 
-fn seal(disk: &SpoiltDisk<'_>, place: u64, content: &mut Block) {
+fn seal(disk: &CorruptDisk<'_>, place: u64, content: &mut Block) {
     let sum = U64::from(layout::root_checksum(content).0);
     layout::write(content, BLOCK - 8, &sum);
     disk.put(place, content);
 }
 
 /// The blocks of both logs check themselves, and those of the intent log name the ones before them.
-fn logs(disk: &SpoiltDisk<'_>, newest: &Root) {
+fn logs(disk: &CorruptDisk<'_>, newest: &Root) {
     let range = |first: u64, count: u64| {
         first.min(BLOCKS)..first.saturating_add(count.min(BLOCKS)).min(BLOCKS)
     };
@@ -72,7 +72,7 @@ fn logs(disk: &SpoiltDisk<'_>, newest: &Root) {
     }
 }
 
-fn own(disk: &SpoiltDisk<'_>, block: u64, seed: u64, before: Option<u64>) -> Option<u64> {
+fn own(disk: &CorruptDisk<'_>, block: u64, seed: u64, before: Option<u64>) -> Option<u64> {
     let mut content = disk.get(block);
     if content == ZEROS {
         return None;
@@ -85,7 +85,7 @@ fn own(disk: &SpoiltDisk<'_>, block: u64, seed: u64, before: Option<u64>) -> Opt
 }
 
 struct Fixer<'f, 'b> {
-    disk: &'f SpoiltDisk<'b>,
+    disk: &'f CorruptDisk<'b>,
     seed: u64,
     geometry: Geometry,
     /// Blocks that were gone through: pointers may lead anywhere.
