@@ -69,10 +69,10 @@ pub enum Command {
     Restart(Mount),
     /// Make a checkpoint now (policy `epoch`), and return when it is on the image, safe from a power failure.
     Checkpoint(Mount),
-    /// Apply what was acknowledged and could not be done again: the op-log of a mount that became read-only.
+    /// Apply what was acknowledged and could not be replayed: the op-log of a mount that became read-only.
     #[command(
-        long_about = "Apply what was acknowledged and could not be done again.\n\n\
-        Under the policy `epoch`, a mount whose daemons die of doing again what was acknowledged since \
+        long_about = "Apply what was acknowledged and could not be replayed.\n\n\
+        Under the policy `epoch`, a mount whose daemons die of replaying what was acknowledged since \
         the last checkpoint becomes read-only, and these operations are kept in a file (`belay status` \
         and the crash report name it). When the daemon is mended, unmount, mount the image again, with \
         or without belay, and apply the file: the operations are carried out in their order by ordinary \

@@ -5,7 +5,7 @@
 /// # Errors
 /// What is wrong, for people.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text} is no size; write a number with K, M, G or T, such as 512M");
+    let wrong = || format!("{text} is not a size; write a number with K, M, G or T, such as 512M");
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(split).ok_or_else(wrong)?;
     let number: f64 = number.trim().parse().map_err(|_| wrong())?;

@@ -97,7 +97,7 @@ fn s58_a_state_directory_below_the_mountpoint_is_refused() {
 #[test]
 fn wrong_options_are_explained() {
     fails(&["run"], &["--help"]);
-    fails(&["run", "--memory-limit", "lots", "--", "true"], &["lots is no size", "512M"]);
+    fails(&["run", "--memory-limit", "lots", "--", "true"], &["lots is not a size", "512M"]);
     fails(&["run", "--recorder-limit", "1M", "--", "true"], &["1M is too little", "1G"]);
     fails(&["run", "--hang-timeout", "soon", "--", "true"], &["--hang-timeout"]);
     fails(&["crash", "/mnt", "--signal", "SIGNOPE"], &["no signal is called SIGNOPE", "kill -l"]);

@@ -66,7 +66,7 @@ fn what_cannot_be_a_store_is_refused_and_nothing_is_left_behind() {
     refused("create v --store @v.img:16M --store @w.img:1M", &["w.img is too small"]);
     refused("create v --store @v.img:16M --store /dev/null", &["/dev/null"]);
     home.volume("create V --store @v.img:16M").expect(2, &["a-z"]);
-    home.volume("create v --store @v.img:lots").expect(2, &["lots is no size"]);
+    home.volume("create v --store @v.img:lots").expect(2, &["lots is not a size"]);
     home.volume("create v").expect(2, &["--store"]);
     home.volume("create v --store @v.img:16M --twin-offset 5").expect(2, &["--twin-offset"]);
 

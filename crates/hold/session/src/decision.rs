@@ -207,7 +207,7 @@ pub const TABLE: &[Row] = &[
         classes: ASKABLE,
         findings: &[Partial],
         action: Repair,
-        reason: "a part took effect; it is taken back and the whole is done again",
+        reason: "a part took effect; it is taken back and the whole is reissued",
     },
     Row {
         id: 10,

@@ -26,19 +26,19 @@ pub enum Policy {
     /// The best policy for the daemon: what its profile says, else by what can be seen of it.
     #[default]
     Auto,
-    /// Ask the successor what had already happened, then re-issue the rest.
+    /// Ask the successor what had already happened, then reissue the rest.
     Reconcile,
     /// Log the daemon's effectful system calls, and go on from there.
     Journal,
     /// Make what a request writes to a disk image all or nothing.
     Transaction,
-    /// Keep what is written to a disk image back until a checkpoint, and issue again what was done since.
+    /// Keep what is written to a disk image back until a checkpoint, and replay what was done since.
     Epoch,
-    /// Do again what was acknowledged and not stored yet.
+    /// Replay what was acknowledged and not stored yet.
     Buffer,
-    /// Ask the successor, which keeps records of its own, what has happened, then re-issue the rest.
+    /// Ask the successor, which keeps records of its own, what has happened, then reissue the rest.
     Records,
-    /// Re-issue everything blindly: for comparison studies, not for data that matters.
+    /// Reissue everything blindly: for comparison studies, not for data that matters.
     Blind,
 }
 

@@ -72,11 +72,11 @@ impl Ended {
         let doing = match (self.doing, self.operation) {
             (Doing::Starting, _) => "starting".to_owned(),
             (Doing::RollingForward, Some(at)) => format!(
-                "doing again what was acknowledged, operation {} of {}",
+                "replaying what was acknowledged, operation {} of {}",
                 at.record.saturating_add(1).min(at.of),
                 at.of
             ),
-            (Doing::RollingForward, None) => "doing again what was acknowledged".to_owned(),
+            (Doing::RollingForward, None) => "replaying what was acknowledged".to_owned(),
             (Doing::Restoring, _) => format!(
                 "restoring what requests need: {} of {}, {} of {}, {} of {}",
                 self.nodes.done,
@@ -173,7 +173,7 @@ impl Row {
         let last = self.ends.last().filter(|_| self.lives >= LIVES)?;
         let needs = match last.doing {
             Doing::Starting => "a start",
-            Doing::RollingForward => "a start, and what there is to be done again",
+            Doing::RollingForward => "a start, and the replay",
             Doing::Restoring | Doing::Serving => "a start, and what the request needs",
         };
         let hint = format!(

@@ -12,7 +12,7 @@ fn a_disk_that_lies_is_noticed() {
     let belay = std::path::Path::new(env!("CARGO_BIN_EXE_belay-chaos")).with_file_name("belay");
     if !can_mount || !belay.is_file() {
         eprintln!(
-            "skipped: mounting takes root and /dev/fuse, and holding takes {}",
+            "skipped: mounting needs root and /dev/fuse, and holding needs {}",
             belay.display()
         );
         return;

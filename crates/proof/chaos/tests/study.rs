@@ -13,7 +13,7 @@ fn can_mount() -> bool {
     let ok = File::options().read(true).write(true).open("/dev/fuse").is_ok()
         && std::fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0);
     if !ok {
-        eprintln!("skipped: mounting takes root and /dev/fuse");
+        eprintln!("skipped: mounting needs root and /dev/fuse");
     }
     ok
 }

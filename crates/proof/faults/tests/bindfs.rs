@@ -15,7 +15,7 @@ fn can_mount() -> bool {
         && std::fs::metadata("/proc/self")
             .is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0);
     if !ok {
-        eprintln!("skipped: mounting takes root and /dev/fuse");
+        eprintln!("skipped: mounting needs root and /dev/fuse");
     }
     ok
 }

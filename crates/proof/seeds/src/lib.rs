@@ -69,7 +69,7 @@ pub struct Plan {
     pub operations: u64,
     /// The first seed of each scenario.
     pub first_seed: u64,
-    /// On so many threads; as many as there are CPUs, unless given.
+    /// On so many threads; by default, as many as there are CPUs.
     pub threads: Option<usize>,
 }
 

@@ -32,7 +32,7 @@ struct Cli {
     /// What is simulated; all, unless some are given
     #[arg(long, value_parser = PossibleValuesParser::new(Scenario::ALL.map(Scenario::name)).map(named))]
     scenario: Vec<Scenario>,
-    /// Threads that simulate; as many as there are CPUs, unless given
+    /// Threads that simulate; by default, as many as there are CPUs
     #[arg(long)]
     jobs: Option<usize>,
     /// Write what was simulated to this file

@@ -192,7 +192,7 @@ fn begin(
                 ensure!(!ends_within(stop, patience, AGAIN)?, "it was asked to end");
             }
             Err(why) => bail!(
-                "what was synced before the last end cannot be done again: {why}; `belay volume check` says what is wrong, and what can \
+                "what was synced before the last end cannot be replayed: {why}; `belay volume check` says what is wrong, and what can \
                  be done"
             ),
         }

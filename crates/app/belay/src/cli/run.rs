@@ -99,19 +99,19 @@ pub struct Run {
 pub enum PolicyName {
     /// The best one for the daemon.
     Auto,
-    /// Ask the successor what had already happened, then issue the rest again.
+    /// Ask the successor what had already happened, then reissue the rest.
     Reconcile,
     /// Log the daemon's effectful system calls, and go on from there: for daemons that work on files.
     Journal,
     /// Make what a request writes to a disk image all or nothing: for daemons that write through.
     Transaction,
-    /// Keep image writes back until a checkpoint, and issue again what was done since: for daemons that buffer.
+    /// Keep image writes back until a checkpoint, and replay what was done since: for daemons that buffer.
     Epoch,
-    /// Issue again what was answered and not stored yet: for daemons without an image that buffer.
+    /// Replay what was answered and not stored yet: for daemons without an image that buffer.
     Buffer,
-    /// Ask the daemon's own records what had happened, then issue the rest again: for daemons made for it, such as those of volumes.
+    /// Ask the daemon's own records what had happened, then reissue the rest: for daemons made for it, such as those of volumes.
     Records,
-    /// Issue everything again, blindly: for comparison studies only.
+    /// Reissue everything blindly: for comparison studies only.
     #[value(hide = true)]
     Blind,
 }

@@ -30,14 +30,14 @@ pub enum Command {
     Mount(VolumeMount),
     /// Unmount a volume; what was written is brought to its stores.
     #[command(long_about = "Unmount a volume; what was written is brought to its stores.\n\n\
-        It is as `belay stop`: a volume that is in use stays mounted, and what uses it is named. In place of the mountpoint, the \
-        name of a volume will do that is mounted once, unless something else is called so here.")]
+        It is as `belay stop`: a volume that is in use stays mounted, and what uses it is named. MOUNT may also be the name \
+        of a volume that is mounted once. If the current directory has a file of that name, MOUNT means that file.")]
     Umount(Stop),
     /// Show mounted volumes and their processes.
     #[command(long_about = "Show mounted volumes and their processes.\n\n\
         It is as `belay status`, which `belay status --help` describes; `companions` are the processes of a volume beside its \
-        namespace module, which is the daemon: [{role, pid, restarts, report}]. In place of the mountpoint, the name of a volume \
-        will do that is mounted once, unless something else is called so here.")]
+        namespace module, which is the daemon: [{role, pid, restarts, report}]. MOUNT may also be the name of a \
+        volume that is mounted once. If the current directory has a file of that name, MOUNT means that file.")]
     Status(Status),
     /// Make a volume, and give it a name.
     #[command(

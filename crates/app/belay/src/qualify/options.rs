@@ -23,7 +23,7 @@ pub enum Tried {
     Transaction,
     /// Keep image writes back until a checkpoint.
     Epoch,
-    /// Do again what was acknowledged and not stored.
+    /// Replay what was acknowledged and not stored.
     Buffer,
 }
 

@@ -28,7 +28,7 @@ pub fn probe(target: &Rc<Target>, wanted: Option<u32>) -> Result<Found> {
     let root = rustix::process::geteuid().is_root();
     let mut user = match wanted {
         Some(0) => User::Own,
-        Some(id) if !root => bail!("--as-user {id} takes root"),
+        Some(id) if !root => bail!("--as-user {id} needs root"),
         Some(id) => User::Other(id),
         None if root => User::ORDINARY,
         None => User::Own,

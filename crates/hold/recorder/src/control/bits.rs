@@ -39,7 +39,7 @@ bitflags! {
     pub struct Options: u64 {
         /// Do not use RESEND: keep copies of requests and serve them again.
         const NO_RESEND = 1 << 0;
-        /// Re-issue everything blindly, for comparison studies only.
+        /// Reissue everything blindly, for comparison studies only.
         const BLIND_REPLAY = 1 << 1;
         /// The daemon's inode numbers change between its lives.
         const VOLATILE_INODES = 1 << 2;

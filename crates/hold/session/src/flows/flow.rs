@@ -25,7 +25,7 @@ pub(crate) enum Flow {
     RemoveHidden(Errand<Node>),
     /// Putting back a mode that a dead generation had widened to open a file again.
     Narrow(Errand<Handle>),
-    /// Issuing again what was acknowledged since the last checkpoint.
+    /// Replaying what was acknowledged since the last checkpoint.
     RollForward,
     /// Having the daemon write all that it holds, for a checkpoint.
     Flush(Errand<()>),

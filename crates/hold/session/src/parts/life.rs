@@ -7,7 +7,7 @@ use belay_wire::Dialect;
 /// How far this generation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// What was in flight at the crash is re-issued, one at a time; new work waits.
+    /// What was in flight at the crash is reissued, one at a time; new work waits.
     Settling,
     /// Normal work.
     Open,

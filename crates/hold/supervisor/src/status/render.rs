@@ -38,7 +38,7 @@ impl Status {
         )?;
         writeln!(
             out,
-            "  requests    {} in flight, {} in all, {} re-issued, {} reconciled, {} answered from \
+            "  requests    {} in flight, {} in all, {} reissued, {} reconciled, {} answered from \
              record, {} failed",
             r.in_flight, r.total, r.reissued, r.reconciled, r.recorded, r.failed
         )?;

@@ -111,7 +111,7 @@ impl Supervisor {
         let stored = ends && (told && exit == Exit::Code(0) || self.has_stored());
         if stored && exit != Exit::Code(0) {
             tracing::warn!(
-                "the daemon {} when it had stored what it held: that is not done again",
+                "the daemon {} when it had stored what it held: that is not replayed",
                 exit.told()
             );
         }

@@ -138,7 +138,7 @@ impl Supervisor {
         if exit != Exit::Code(0) {
             tracing::warn!(
                 "the daemon {} when it was to end for a checkpoint: it is dropped, and what was done since the last one \
-                 is done again",
+                 is replayed",
                 exit.told()
             );
             return false;

@@ -40,7 +40,7 @@ impl Supervisor {
         // It is given as much time as the one before.
         self.live(Event::StartsOnceMore { now: clock::now() });
         tracing::warn!(
-            "daemon {pid} {} when its mount ended: another one is started to do again what it had acknowledged",
+            "daemon {pid} {} when its mount ended: another one is started to replay what it had acknowledged",
             exit.told()
         );
         self.crashed(pid, exit, Detection::Death, died_ns);

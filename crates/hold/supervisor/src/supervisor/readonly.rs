@@ -73,13 +73,13 @@ impl Supervisor {
         let record = self.control().forward().map(|(_, record)| record);
         let what = kept.as_ref().ok().zip(record).and_then(|(kept, record)| kept.describe(record));
         let reason = match (own.max(all), what) {
-            (0, _) => "daemons did not come to do again what was acknowledged".to_owned(),
+            (0, _) => "no daemon came to replay what was acknowledged".to_owned(),
             (times, None) => {
-                format!("doing again what was acknowledged failed {}", count(times.into(), "time"))
+                format!("replaying what was acknowledged failed {}", count(times.into(), "time"))
             }
             (times, Some(what)) => {
                 let times = count(times.into(), "time");
-                format!("doing again what was acknowledged failed {times}, last at {what}")
+                format!("replaying what was acknowledged failed {times}, last at {what}")
             }
         };
         let operations = kept.as_ref().map_or(0, |kept| kept.len() as u64);

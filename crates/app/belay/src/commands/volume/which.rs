@@ -46,7 +46,7 @@ pub fn mountpoint(state: &StateDir, meant: &Path) -> Result<PathBuf> {
     match &places[..] {
         [place] => Ok(place.clone()),
         [] => bail!(
-            "no volume {name} is mounted (state directory {}), and nothing is called so here; name its mountpoint, which `belay \
+            "no volume {name} is mounted (state directory {}), and no file here has that name; name its mountpoint, which `belay \
              volume status` shows",
             state.path().display()
         ),

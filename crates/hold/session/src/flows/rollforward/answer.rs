@@ -203,7 +203,7 @@ impl<M: Memory> Session<M> {
             let path = self.path_of(key);
             self.control().lose(
                 Loss::Data,
-                &format!("/{path}: what was acknowledged cannot be done again: {why}"),
+                &format!("/{path}: what was acknowledged cannot be replayed: {why}"),
             );
         }
         self.control().decide(&Decision {

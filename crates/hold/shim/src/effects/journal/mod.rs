@@ -200,11 +200,11 @@ impl Shim {
             node: 0,
             row: 0,
             errno: libc::EIO,
-            text: format!("{} diverges when it is done again: {what}", Opcode(tag.opcode).name()),
+            text: format!("{} diverges when it is reissued: {what}", Opcode(tag.opcode).name()),
         });
         let name = Opcode(tag.opcode).name();
         let which = self.describe(&tag).unwrap_or_else(|| format!("{name} unique={}", tag.unique));
-        let why = "failed with EIO, as it went another way when it was done again after a crash";
+        let why = "failed with EIO, as it went another way when it was reissued after a crash";
         self.control().lose(Loss::Request, &format!("{which}: {why}: it {what}"));
         self.tell();
     }
