@@ -293,7 +293,7 @@ bench-relay: setup build ## What the relay costs, against the bare daemons, into
 	@mkdir -p $(BENCH_OUT)/relay
 	@scripts/guarded $(RELEASE)/belay-bench cost --out $(BENCH_OUT)/relay --fixtures fuser-musl,go-fuse-static --threads 1 $(BENCH_FLAGS)
 	@$(RELEASE)/belay-bench carry --out $(BENCH_OUT)/relay
-	$(RELEASE)/belay-bench report --in $(BENCH_OUT)/relay --out $(BENCH_OUT)/relay
+	$(RELEASE)/belay-bench report --relay --in $(BENCH_OUT)/relay --out $(BENCH_OUT)/relay
 
 .PHONY: suites
 suites: setup build ## pjdfstest and fsx, held under fire against bare, test by test (FIXTURES, SUITE_FLAGS)

@@ -16,6 +16,7 @@ use crate::path::{self, CountedArgs, PathArgs};
 use crate::recovery::{self, RecoveryArgs};
 use crate::refuse::membrane::{self, MembraneArgs};
 use crate::refuse::{self, RefuseArgs};
+use crate::report::Holder;
 use crate::restart::{self, RestartArgs};
 use crate::run_file::Results;
 use crate::{blackout, cost, memory, report};
@@ -139,6 +140,9 @@ struct ReportArgs {
     /// Where to write benchmarks.md, benchmarks.html and benchmarks/*.csv
     #[arg(long, default_value = "docs", value_name = "DIR")]
     out: PathBuf,
+    /// The relay holds the daemons: the aims of the shim's cost are not for it
+    #[arg(long)]
+    relay: bool,
 }
 
 /// Does what the command line says; false where something could not be measured.
@@ -156,7 +160,8 @@ pub fn run() -> Result<bool> {
         Command::Recovery(args) => recovery::run(&args),
         Command::Layouts(args) => layouts::run(&args),
         Command::Report(args) => {
-            for path in report::write(&args.input, &args.out)? {
+            let holder = if args.relay { Holder::Relay } else { Holder::Shim };
+            for path in report::write(&args.input, &args.out, holder)? {
                 println!("{}", path.display());
             }
             Ok(true)

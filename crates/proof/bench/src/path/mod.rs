@@ -14,7 +14,7 @@ mod still;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use self::driver::{Driver, Side};
 use self::model::{PathCase, PathRun};
@@ -55,6 +55,11 @@ pub fn run_counted(args: &CountedArgs) -> Result<bool> {
         driver.operate(number);
     }
     Ok(true)
+}
+
+/// Whether an operation of this name changes something; `None` if there is none.
+pub fn changes(operation: &str) -> Option<bool> {
+    Kind::from_str(operation, false).ok().map(Kind::changes)
 }
 
 /// Measures all kinds of requests.

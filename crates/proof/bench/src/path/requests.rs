@@ -53,6 +53,11 @@ impl fmt::Display for Kind {
 }
 
 impl Kind {
+    /// Whether it changes a file, or a name.
+    pub fn changes(self) -> bool {
+        matches!(self, Self::Write | Self::CreateUnlink | Self::MkdirRmdir | Self::Rename)
+    }
+
     /// All of them.
     pub fn all() -> impl Iterator<Item = Self> {
         Self::value_variants().iter().copied()

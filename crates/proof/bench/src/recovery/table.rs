@@ -43,11 +43,11 @@ pub fn markdown(run: &RecoveryRun, foot: &str) -> String {
         "### Recovery time (Membrane's Table 6)\n\n\
          The daemon dies, {} times for each line, with so much that is not part of a checkpoint (policy `{}`, none by \
          time). *Pause*: what an application waits that asks for an attribute in that moment; of these: the bare daemon's \
-         start to its first answer; *done again*: what the successor's daemon takes for the requests of the op-log; the rest is \
+         start to its first answer; *replay*: what the successor's daemon takes for the requests of the op-log; the rest is \
          *belay's own*. Milliseconds; medians where nothing is said.\n\n\
          The paper makes its log records by reads, which leave no records here: they are one line, and there are two more. \
          Of writes to the same pages the op-log keeps the last (the paper's page stealing); changes of times all have to \
-         be done again. When the op-log is half full a checkpoint is made, which empties it; but for the last lines there are no early \
+         be replayed. When the op-log is half full a checkpoint is made, which empties it; but for the last lines there are no early \
          checkpoints, which by default come long before.\n\n",
         run.crashes, run.policy
     );
@@ -72,8 +72,8 @@ fn table(text: &mut String, fixture: &RecoveryFixture) {
         "until the shim is loaded",
         "start",
         "op-log and in flight",
-        "requests done again",
-        "done again",
+        "requests replayed",
+        "replay",
         "belay's own",
         "own, per request",
         "CPU of the successor",

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::view::{or_dash, verdict};
+use super::judged::{estimated, or_dash, verdict};
 use super::{Named, goals, plot};
-use crate::model::{CostCase, CostFixture, CostRun, Estimate};
+use crate::model::{CostCase, CostFixture, CostRun};
 use crate::run_file::{Results, RunFile};
 use crate::stats::geometric_mean;
 
@@ -50,18 +50,6 @@ struct CostCaseView {
     verdict: &'static str,
 }
 
-/// Whether a case keeps to the limit of each: above it, but with a confidence interval that reaches below, it is
-/// undecided.
-fn case_verdict(ratio: &Estimate) -> &'static str {
-    if ratio.ratio <= goals::COST_EACH {
-        "met"
-    } else if ratio.ci_low <= goals::COST_EACH {
-        "undecided"
-    } else {
-        "not met"
-    }
-}
-
 /// The bare-against-bare run that shows the noise of `cost`: the one with the same placement.
 pub fn noise_of<'a>(run: &RunFile, cost: &CostRun, all: &'a [Named]) -> Option<&'a CostRun> {
     if cost.aa {
@@ -73,8 +61,14 @@ pub fn noise_of<'a>(run: &RunFile, cost: &CostRun, all: &'a [Named]) -> Option<&
     })
 }
 
-/// Prepares one run; `noise` is the bare-against-bare run that belongs to it.
-pub fn cost_view(name: &str, run: &RunFile, cost: &CostRun, noise: Option<&CostRun>) -> CostView {
+/// Prepares one run; `noise` is the bare-against-bare run that belongs to it. `has_aims`: it is judged.
+pub fn cost_view(
+    name: &str,
+    run: &RunFile,
+    cost: &CostRun,
+    noise: Option<&CostRun>,
+    has_aims: bool,
+) -> CostView {
     let ratios: Vec<f64> =
         cost.fixtures.iter().flat_map(|b| &b.cases).map(|c| c.estimate.ratio).collect();
     CostView {
@@ -85,7 +79,7 @@ pub fn cost_view(name: &str, run: &RunFile, cost: &CostRun, noise: Option<&CostR
         sessions: cost.sessions,
         batch_ms: cost.batch_ms,
         mean_of_all: or_dash(geometric_mean(&ratios), 3),
-        plot: plot::cost(&cost.fixtures),
+        plot: plot::cost(&cost.fixtures, has_aims.then_some(goals::COST_EACH)),
         fixtures: cost
             .fixtures
             .iter()
@@ -138,6 +132,6 @@ fn cost_case_view(case: &CostCase, noise: Option<&CostFixture>) -> CostCaseView 
         calls: case
             .daemon_calls_per_op
             .map_or_else(|| "–".to_owned(), |[b, h]| format!("{b:.1} / {h:.1}")),
-        verdict: case_verdict(estimate),
+        verdict: estimated(estimate.ratio, estimate.ci_low, goals::COST_EACH),
     }
 }

@@ -5,6 +5,8 @@
 mod cost_view;
 mod figures;
 mod goals;
+mod judged;
+mod path_view;
 mod plot;
 mod view;
 
@@ -17,6 +19,8 @@ use minijinja::{AutoEscape, Environment, UndefinedBehavior};
 use crate::run_file::RunFile;
 use view::View;
 
+pub use view::Holder;
+
 /// A results file with its name.
 #[derive(Clone, Debug)]
 pub struct Named {
@@ -28,9 +32,9 @@ pub struct Named {
 
 /// Reads the results in `input` and writes `benchmarks.md`, `benchmarks.html` and `benchmarks/*.csv` below `output`.
 /// Returns what was written.
-pub fn write(input: &Path, output: &Path) -> Result<Vec<PathBuf>> {
+pub fn write(input: &Path, output: &Path, holder: Holder) -> Result<Vec<PathBuf>> {
     let runs = read_all(input)?;
-    let view = View::new(&runs);
+    let view = View::new(&runs, holder);
     let mut files = vec![
         (output.join("benchmarks.md"), markdown(&view)?),
         (output.join("benchmarks.html"), html(&view)?),
@@ -95,13 +99,16 @@ fn html(view: &View) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::path::model::{PathCase, PathRun};
+    use crate::run_file::Results;
+    use crate::stats::Spread;
 
     const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata");
 
     #[test]
     fn a_report_is_rendered_from_sample_results() -> Result<()> {
         let out = tempfile::tempdir()?;
-        let written = write(Path::new(SAMPLES), out.path())?;
+        let written = write(Path::new(SAMPLES), out.path(), Holder::Shim)?;
         let names: Vec<String> = written
             .iter()
             .map(|p| p.strip_prefix(out.path()).unwrap_or(p).display().to_string())
@@ -137,10 +144,56 @@ mod tests {
         Ok(())
     }
 
+    fn sample() -> Result<RunFile> {
+        RunFile::read(&Path::new(SAMPLES).join("cost.json"))
+    }
+
+    #[test]
+    fn the_relay_is_not_judged_by_the_aims_of_the_shim() -> Result<()> {
+        let runs = [Named { name: "cost.json".to_owned(), run: sample()? }];
+        let [shim, relay] = [Holder::Shim, Holder::Relay]
+            .map(|holder| markdown(&View::new(&runs, holder)).expect("a page"));
+        for judged in ["Aims: geometric mean at most 1.03,", "| not met |", "each ≤ 1.05"] {
+            assert!(shim.contains(judged) && !relay.contains(judged), "{judged}: {relay}");
+        }
+        assert!(relay.contains("| 1.080 |"), "{relay}");
+        Ok(())
+    }
+
+    #[test]
+    fn requests_are_judged_and_shown_beside_those_of_earlier_code() -> Result<()> {
+        let sample = sample()?;
+        let case = |operation: &str, ns: f64| PathCase {
+            operation: operation.to_owned(),
+            requests: 1,
+            ns: Spread::of(&[ns; 3]).expect("samples"),
+            instructions: Some(10.0 * ns),
+        };
+        let path = |name: &str, ns: f64| {
+            let cases = vec![case("getattr", ns), case("write", ns)];
+            let run = PathRun { count: 1, rounds: 3, cases, failures: Vec::new() };
+            let run = RunFile { results: Results::Path(run), ..sample.clone() };
+            Named { name: name.to_owned(), run }
+        };
+        let both = [path("path-before.json", 400.0), path("path.json", 200.0)];
+        let page = markdown(&View::new(&both, Holder::Shim))?;
+        for row in [
+            "| getattr | 1 | 4000 | 2000 | 400 | 200 | 200–200 | 200–200 | 150 | not met |",
+            "| write | 1 | 4000 | 2000 | 400 | 200 | 200–200 | 200–200 | 300 | met |",
+        ] {
+            assert!(page.contains(row), "{row}: {page}");
+        }
+        assert!(!page.contains("### path-before.json"), "{page}");
+        let page = markdown(&View::new(&both[1..], Holder::Shim))?;
+        let row = "| getattr | 1 | 2000 | 200 | 200–200 | 200–200 | 150 | not met |";
+        assert!(page.contains(row), "{page}");
+        Ok(())
+    }
+
     #[test]
     fn an_empty_directory_says_what_to_do() -> Result<()> {
         let dir = tempfile::tempdir()?;
-        let error = write(dir.path(), dir.path()).expect_err("nothing to report");
+        let error = write(dir.path(), dir.path(), Holder::Shim).expect_err("nothing to report");
         assert!(error.to_string().contains("belay-bench cost"), "{error}");
         Ok(())
     }

@@ -49,8 +49,8 @@ fn range(values: impl Iterator<Item = f64>, must: [f64; 2]) -> (f64, f64) {
     (low - margin, high + margin)
 }
 
-/// The ratio of each operation: estimate, and its confidence interval as a bar.
-pub fn cost(fixtures: &[CostFixture]) -> String {
+/// The ratio of each operation: estimate, and its confidence interval as a bar. `aim`: where a line is for it.
+pub fn cost(fixtures: &[CostFixture], aim: Option<f64>) -> String {
     let mut names: Vec<(String, usize)> = Vec::new();
     for case in fixtures.iter().flat_map(|b| &b.cases) {
         let name = (case.op.clone(), case.threads);
@@ -98,7 +98,8 @@ pub fn cost(fixtures: &[CostFixture]) -> String {
             let (_, pixel) = chart.backend_coord(&(low, y));
             area.draw(&Text::new(label(&y), (10, pixel - 7), ("sans-serif", 13).into_font()))?;
         }
-        for (limit, style) in [(1.0, BLACK.mix(0.6)), (goals::COST_EACH, RED.mix(0.6))] {
+        let aim = aim.map(|aim| (aim, RED.mix(0.6)));
+        for (limit, style) in [(1.0, BLACK.mix(0.6))].into_iter().chain(aim) {
             chart.draw_series(LineSeries::new([(limit, 0.0), (limit, last)], style))?;
         }
         for (index, fixture) in fixtures.iter().enumerate() {

@@ -6,22 +6,35 @@
 use serde::Serialize;
 
 use super::cost_view::{CostView, cost_view, noise_of};
+use super::judged::{or_dash, verdict};
+use super::path_view::{PathView, path_view};
 use super::{Named, goals, plot};
 use crate::begun::describe;
 use crate::blackout::PROBED;
 use crate::carry::model::CarryRun;
 use crate::machine;
 use crate::model::{BlackoutFixture, BlackoutRun, Failure, Load, Machine, MemoryFixture};
-use crate::path::model::PathRun;
 use crate::run_file::{Results, RunFile};
 use crate::stats::Spread;
 use crate::{recovery, refuse};
+
+/// What holds the daemons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Holder {
+    /// The shim in their processes, whose cost has aims.
+    Shim,
+    /// The relay between them and the device. There is no aim for its cost.
+    Relay,
+}
 
 /// Everything that the templates show.
 #[derive(Debug, Serialize)]
 pub struct View {
     generated: String,
     probed: u64,
+    /// The aims of cost are for the shim alone.
+    holder: Holder,
     goals: GoalsView,
     machines: Vec<Machine>,
     runs: Vec<RunView>,
@@ -39,6 +52,8 @@ pub struct View {
 struct GoalsView {
     cost_mean: f64,
     cost_each: f64,
+    request_ns: u64,
+    changing_request_ns: u64,
     bytes_per_node: u64,
     belay_fixed_mib: u64,
     daemon_fixed_mib: u64,
@@ -67,22 +82,6 @@ struct FailureView {
 struct SectionView {
     title: &'static str,
     text: String,
-}
-
-#[derive(Debug, Serialize)]
-struct PathView {
-    file: String,
-    cases: Vec<PathCaseView>,
-}
-
-#[derive(Debug, Serialize)]
-struct PathCaseView {
-    operation: String,
-    requests: u32,
-    instructions: String,
-    ns: String,
-    interval: String,
-    range: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -157,20 +156,6 @@ fn headline(error: &str) -> String {
     error.lines().next().unwrap_or_default().chars().take(300).collect()
 }
 
-/// Whether `value` keeps to `limit`.
-pub fn verdict(value: Option<f64>, limit: f64) -> &'static str {
-    match value {
-        None => "not measured",
-        Some(value) if value <= limit => "met",
-        Some(_) => "not met",
-    }
-}
-
-/// The value with so many digits, or a dash.
-pub fn or_dash(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(|| "–".to_owned(), |v| format!("{v:.digits$}"))
-}
-
 fn mib(bytes: i64) -> String {
     format!("{:.2}", bytes as f64 / f64::from(1 << 20))
 }
@@ -185,13 +170,16 @@ fn three_ms(spread: Option<&Spread>) -> String {
 
 impl View {
     /// Prepares the results for the templates.
-    pub fn new(runs: &[Named]) -> Self {
+    pub fn new(runs: &[Named], holder: Holder) -> Self {
         let mut view = Self {
             generated: machine::now(),
             probed: PROBED,
+            holder,
             goals: GoalsView {
                 cost_mean: goals::COST_MEAN,
                 cost_each: goals::COST_EACH,
+                request_ns: goals::REQUEST_NS as u64,
+                changing_request_ns: goals::CHANGING_REQUEST_NS as u64,
                 bytes_per_node: goals::BYTES_PER_NODE as u64,
                 belay_fixed_mib: goals::BELAY_FIXED as u64 >> 20,
                 daemon_fixed_mib: goals::DAEMON_FIXED as u64 >> 20,
@@ -246,12 +234,17 @@ impl View {
                 for fixture in &cost.fixtures {
                     self.fail(name, &fixture.failures);
                 }
-                self.cost.push(cost_view(name, run, cost, noise));
+                let has_aims = self.holder == Holder::Shim;
+                self.cost.push(cost_view(name, run, cost, noise, has_aims));
             }
             Results::Carry(carry) => self.carry.push(carry_view(name, carry)),
             Results::Path(path) => {
                 self.fail(name, &path.failures);
-                self.path.push(path_view(name, path));
+                let beside = all.iter().filter_map(|other| match &other.run.results {
+                    Results::Path(path) => Some((other.name.as_str(), path)),
+                    _ => None,
+                });
+                self.path.extend(path_view(name, path, &beside.collect::<Vec<_>>()));
             }
             Results::Memory(memory) => {
                 self.fail(name, &memory.failures);
@@ -317,18 +310,6 @@ impl View {
             error: headline(&f.error),
         }));
     }
-}
-
-fn path_view(file: &str, run: &PathRun) -> PathView {
-    let cases = run.cases.iter().map(|case| PathCaseView {
-        operation: case.operation.clone(),
-        requests: case.requests,
-        instructions: or_dash(case.instructions, 0),
-        ns: format!("{:.0}", case.ns.median),
-        interval: format!("{:.0}–{:.0}", case.ns.ci_low, case.ns.ci_high),
-        range: format!("{:.0}–{:.0}", case.ns.min, case.ns.max),
-    });
-    PathView { file: file.to_owned(), cases: cases.collect() }
 }
 
 fn carry_view(file: &str, run: &CarryRun) -> CarryView {
