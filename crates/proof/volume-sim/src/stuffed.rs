@@ -107,6 +107,9 @@ impl<'d> Stuffed<'d> {
                         errno => Err(Errno::from_raw_os_error(errno)),
                     });
                 }
+                outcome @ (Outcome::Held(_) | Outcome::Direct(_)) => {
+                    return Err(format!("nothing is written by direct I/O: {outcome:?}"));
+                }
             }
         }
         Err(format!("{opcode:?} has no room after a checkpoint, and is not told so"))

@@ -7,6 +7,7 @@
 //! Whoever dies on the way, the next one looks whether the layer below has the checkpoint already, which is the death at the very end of
 //! a sync (Loris VI-B). If so the third step is done; else all of it is done again, with what was published meanwhile.
 
+use crate::answers::Answer;
 use crate::dropped::Dropped;
 use crate::error::Error;
 use crate::index::{Changed, Index};
@@ -183,7 +184,7 @@ impl<M: Memory> Cleaner<M> {
             let places = self.shared.places_of(&record, cells);
             let (cells, pages) = places.map_err(|why| Error::Damaged(why.why()))?;
             if number + ANSWERS as u64 >= durable {
-                self.shared.keep_answer(number, record.unique, &record.reply);
+                self.shared.keep_answer(&Answer::of(number, record));
             }
             for page in pages {
                 self.shared.frames().give_back_if(page);

@@ -11,7 +11,7 @@ use belay_object::PAGE;
 
 /// Says that it is a cache's memory, of this version. It is another one as soon as its layout is another one, or the messages are between
 /// the processes that use it: those of two versions never work together.
-const VALID: u64 = u64::from_le_bytes(*b"belaych3");
+const VALID: u64 = u64::from_le_bytes(*b"belaych4");
 
 /// Transactions that the next life of a process reads within a few milliseconds.
 const MOST_READ: u64 = 1024;

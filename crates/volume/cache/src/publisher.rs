@@ -1,6 +1,7 @@
 //! How a namespace module makes a transaction, and reads what it and others have published.
 
 mod reading;
+mod revocable;
 
 use crate::clean::Clean;
 use crate::credit::Known;
@@ -9,10 +10,11 @@ use crate::index::{Index, punched_by};
 use crate::log::Slot;
 use crate::pool::{Pool, Version};
 use crate::recent::Recent;
-use crate::record::{Record, cells_of, is_too_long};
+use crate::record::{Record, Tie, cells_of, is_too_long};
 use crate::shared::Shared;
 use belay_memory::Memory;
 use belay_object::{Class, Credit, ObjectId, Operation, PAGE, Transaction, Undecodable};
+use revocable::Revocable;
 use std::collections::BTreeMap;
 use zerocopy::little_endian::U64;
 
@@ -25,6 +27,8 @@ pub struct Publisher<M: Memory> {
     index: Index,
     clean: Clean,
     recent: Recent,
+    /// Transactions that can be undone, and are not known to be durable. Each holds its objects.
+    revocable: BTreeMap<u64, Revocable>,
     /// Where to look next for a free frame, and for a free cell.
     next_frame: u32,
     next_cell: u32,
@@ -64,6 +68,13 @@ pub struct Moment {
     durable: u64,
 }
 
+/// The record of a draft, of which nobody knows yet what it takes.
+fn record_of(draft: &mut Draft, unique: u64, reply: &[u8]) -> Record {
+    let transaction = std::mem::take(&mut draft.transaction);
+    let (cost, tie) = (Credit::default(), Tie::Alone);
+    Record { unique, reply: reply.to_vec(), transaction, cost, tie }
+}
+
 /// Why there is no way on in the memory itself.
 fn damaged<L>(why: &Undecodable) -> Error<L> {
     Error::Damaged(why.why())
@@ -94,7 +105,7 @@ impl<M: Memory> Publisher<M> {
     /// [`Error::Damaged`].
     pub fn attach<L>(shared: Shared<M>, generation: u32) -> Result<Self, Error<L>> {
         let mut index = Index::of(&shared);
-        index.catch_up(&shared, u64::MAX).map_err(|why| damaged(&why))?;
+        let revocable = revocable::find(&shared, &mut index).map_err(|why| damaged(&why))?;
         // What is durable and not given back yet is the cleaner's.
         let (mut cells, mut frames) = (Vec::new(), Vec::new());
         for number in shared.trimmed()..index.durable() {
@@ -106,10 +117,15 @@ impl<M: Memory> Publisher<M> {
                 frames.extend(pages.iter().map(|version| version.place));
             }
         }
+        for one in revocable.values() {
+            cells.extend(one.cells());
+            frames.extend(one.frames());
+        }
         shared.cells().sweep(generation, index.cells().chain(cells));
         shared.frames().sweep(generation, index.frames().chain(frames));
         let (clean, recent) = (Clean::default(), Recent::new(index.next()));
-        Ok(Self { shared, generation, index, clean, recent, next_frame: 0, next_cell: 0 })
+        let (next_frame, next_cell) = (0, 0);
+        Ok(Self { shared, generation, index, clean, recent, revocable, next_frame, next_cell })
     }
 
     /// Keeps up to so many bytes of what it reads from the layer below.
@@ -207,24 +223,34 @@ impl<M: Memory> Publisher<M> {
         unique: u64,
         reply: &[u8],
     ) -> Result<u64, Error<L>> {
-        let transaction = std::mem::take(&mut draft.transaction);
-        let record = Record { unique, reply: reply.to_vec(), transaction, cost: Credit::default() };
-        let published = self.publish(&mut draft, record);
+        let record = record_of(&mut draft, unique, reply);
+        let published = self.publish(&mut draft, record, None);
         if published.is_err() {
             self.drop_draft(draft);
         }
         published
     }
 
-    fn publish<L>(&mut self, draft: &mut Draft, mut record: Record) -> Result<u64, Error<L>> {
-        if is_too_long(&record) {
+    /// Takes cells for the record of a transaction; gives the first.
+    fn take_cells<L>(&mut self, draft: &mut Draft, record: &Record) -> Result<u32, Error<L>> {
+        if is_too_long(record) {
             return Err(Error::NoSpace);
         }
-        for _ in 0..cells_of(&record) {
+        for _ in 0..cells_of(record) {
             let (cells, next) = (self.shared.cells(), &mut self.next_cell);
             take(&cells, self.generation, next, &mut draft.cells)?;
         }
-        let first = draft.cells.first().copied().ok_or(Error::Full)?;
+        draft.cells.first().copied().ok_or(Error::Full)
+    }
+
+    /// Publishes a transaction; with it, if it is revocable, what undoes it is there, with its cells.
+    fn publish<L>(
+        &mut self,
+        draft: &mut Draft,
+        mut record: Record,
+        mut undo: Option<(&mut Record, &[u32])>,
+    ) -> Result<u64, Error<L>> {
+        let first = self.take_cells(draft, &record)?;
         let punched = punched_by(&record.transaction);
         loop {
             self.refresh()?;
@@ -232,8 +258,17 @@ impl<M: Memory> Publisher<M> {
                 return Err(if self.pending() > 0 { Error::Full } else { Error::NoSpace });
             }
             let number = self.index.next();
+            self.find_slots(number, undo.is_some())?;
             let cost = self.index.cost_of(&record.transaction, &draft.known);
             record.cost = cost.map_err(|why| damaged(&why))?;
+            if let Some((undo, cells)) = &mut undo {
+                let both = record.transaction.then(&undo.transaction);
+                let both = self.index.cost_of(&both, &draft.known).map_err(|why| damaged(&why))?;
+                // Its room is a part of this one's, until it is published itself.
+                (undo.cost, record.cost) = (both.without(record.cost), both);
+                undo.tie = Tie::Undoes(number);
+                self.shared.write_record(undo, cells);
+            }
             self.find_room(record.cost, draft.takes_away)?;
             self.shared.write_record(&record, &draft.cells);
             match self.shared.publish(number, first) {
@@ -261,6 +296,16 @@ impl<M: Memory> Publisher<M> {
         }
         // What is in the log may make room when it reaches the layer below. If there is nothing, there is none.
         Err(if self.pending() > 0 { Error::Full } else { Error::NoSpace })
+    }
+
+    /// Whether slots are left for what may be undone, besides that of a transaction.
+    fn find_slots<L>(&self, number: u64, is_revocable: bool) -> Result<(), Error<L>> {
+        let kept = self.revocable.len() as u64 + u64::from(is_revocable);
+        let slots = u64::from(self.shared.layout.capacity.slots);
+        if kept == 0 || number.saturating_add(kept) < self.shared.trimmed().saturating_add(slots) {
+            return Ok(());
+        }
+        Err(if slots > kept { Error::Full } else { Error::NoSpace })
     }
 
     /// Drops a transaction.

@@ -7,6 +7,39 @@ use belay_memory::Memory;
 use belay_object::{Credit, Operation, Transaction, Undecodable};
 use xxhash_rust::xxh3::xxh3_64;
 
+/// How a transaction belongs together with another one ([`crate::publisher`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tie {
+    /// Not at all.
+    #[default]
+    Alone,
+    /// It can be undone until it is durable: by the record that begins in this cell.
+    Revocable(u32),
+    /// It undoes that one.
+    Undoes(u64),
+}
+
+impl Tie {
+    const REVOCABLE: u64 = 1 << 62;
+    const UNDOES: u64 = 1 << 63;
+
+    fn word(self) -> u64 {
+        match self {
+            Self::Alone => 0,
+            Self::Revocable(cell) => Self::REVOCABLE | u64::from(cell),
+            Self::Undoes(number) => Self::UNDOES | number,
+        }
+    }
+
+    fn of(word: u64) -> Self {
+        match word {
+            word if word & Self::UNDOES != 0 => Self::Undoes(word & !Self::UNDOES),
+            word if word & Self::REVOCABLE != 0 => Self::Revocable(word as u32),
+            _ => Self::Alone,
+        }
+    }
+}
+
 /// A transaction as it is in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -18,11 +51,13 @@ pub struct Record {
     pub transaction: Transaction,
     /// How much room it can take at most.
     pub cost: Credit,
+    /// How it belongs together with another one.
+    pub tie: Tie,
 }
 
-/// Words of the head: the next cell, the lengths of reply and transaction, the request, a checksum over all, and blocks and pairs that it can
-/// take.
-const HEAD: usize = 5;
+/// Words of the head: the next cell, the lengths of reply and transaction, the request, a checksum over all, blocks and pairs that it can
+/// take, and how it belongs together with another one.
+const HEAD: usize = 6;
 /// Words of the head of a further cell.
 const NEXT: usize = 1;
 /// The longest record, in bytes: more than a request can bring about.
@@ -53,8 +88,8 @@ fn bytes_of(record: &Record) -> Vec<u8> {
     bytes
 }
 
-fn checksum(lengths: u64, unique: u64, cost: u64, bytes: &[u8]) -> u64 {
-    xxh3_64(bytes) ^ lengths.rotate_left(17) ^ unique ^ cost.rotate_left(41)
+fn checksum([lengths, unique, cost, tie]: [u64; 4], bytes: &[u8]) -> u64 {
+    xxh3_64(bytes) ^ lengths.rotate_left(17) ^ unique ^ cost.rotate_left(41) ^ tie.rotate_left(29)
 }
 
 /// A credit as one word. No transaction takes more than half of it can hold.
@@ -75,9 +110,9 @@ impl<M: Memory> Shared<M> {
             self.memory.store(at, next);
             let head = if number == 0 { HEAD } else { NEXT };
             if number == 0 {
-                let cost = word_of(record.cost);
-                let checksum = checksum(lengths, record.unique, cost, &bytes);
-                self.memory.store_words(at + 1, [lengths, record.unique, checksum, cost]);
+                let (unique, cost, tie) = (record.unique, word_of(record.cost), record.tie.word());
+                let checksum = checksum([lengths, unique, cost, tie], &bytes);
+                self.memory.store_words(at + 1, [lengths, unique, checksum, cost, tie]);
             }
             let (here, later) = rest.split_at(rest.len().min((CELL - head) * 8));
             self.memory.store_bytes(at + head, here);
@@ -92,7 +127,7 @@ impl<M: Memory> Shared<M> {
     pub(crate) fn read_record(&self, first: u32) -> Result<(Record, Vec<u32>), Undecodable> {
         let mut cells = Vec::new();
         let at = self.layout.cell(first);
-        let [lengths, unique, sum, cost] = self.memory.load_fields(at, [1, 2, 3, 4]);
+        let [lengths, unique, sum, cost, tie] = self.memory.load_fields(at, [1, 2, 3, 4, 5]);
         let (reply, transaction) = ((lengths >> 32) as usize, lengths as usize & 0xffff_ffff);
         let whole = reply.next_multiple_of(8) + transaction;
         if whole > LONGEST {
@@ -117,14 +152,14 @@ impl<M: Memory> Shared<M> {
             cells.push(cell);
             next = self.memory.load(at);
         }
-        if bytes.len() != whole || checksum(lengths, unique, cost, &bytes) != sum {
+        if bytes.len() != whole || checksum([lengths, unique, cost, tie], &bytes) != sum {
             return Err(Undecodable::new("a record does not match its checksum"));
         }
         let operations = bytes.split_off(reply.next_multiple_of(8));
         bytes.truncate(reply);
         let transaction = Transaction::decode(operations)?;
         let cost = Credit { blocks: cost >> 32, pairs: cost & 0xffff_ffff };
-        Ok((Record { unique, reply: bytes, transaction, cost }, cells))
+        Ok((Record { unique, reply: bytes, transaction, cost, tie: Tie::of(tie) }, cells))
     }
 
     /// The cells of a record that was read, each as it is now, and the frames with its pages.
@@ -160,7 +195,9 @@ mod tests {
             transaction.add(&Operation::Delete { object: ObjectId(number) });
         }
         let cost = Credit { blocks: operations, pairs: 1 };
-        Record { unique: operations + 7, reply: vec![reply as u8; reply], transaction, cost }
+        let tie = [Tie::Alone, Tie::Revocable(reply as u32), Tie::Undoes(operations)];
+        let tie = tie[operations as usize % 3];
+        Record { unique: operations + 7, reply: vec![reply as u8; reply], transaction, cost, tie }
     }
 
     /// Whatever its length, in cells in whatever order; and a flipped bit in any of them is noticed.

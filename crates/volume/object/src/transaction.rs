@@ -97,6 +97,12 @@ impl Transaction {
         })
     }
 
+    /// All of this, and another one behind it.
+    #[must_use]
+    pub fn then(&self, other: &Self) -> Self {
+        Self { bytes: [self.bytes(), other.bytes()].concat() }
+    }
+
     /// Adds an operation.
     pub fn add(&mut self, operation: &Operation<'_>) {
         let head = |kind: u16, object: ObjectId| Head {

@@ -9,7 +9,10 @@
 
 mod allocate;
 mod answers;
+mod direct;
 mod extended;
+
+pub use direct::Direct;
 
 use crate::attributes::{BLOCKS, CHARACTERS, DIRECTORY, FIFO, FILE, SOCKET, TYPE, Time};
 use crate::error::Error;
@@ -40,8 +43,12 @@ pub enum Outcome {
     Nothing,
     /// It is to be handled again when there is room in the cache: after a checkpoint.
     Full,
+    /// It is to be handled again when what was written to this object by direct I/O is settled ([`Module::settle`], [`Module::undo`]).
+    Held(ObjectId),
     /// This is the answer when these objects, and all names, are durable.
     Sync(Vec<ObjectId>, Vec<u8>),
+    /// It was direct I/O.
+    Direct(Direct),
 }
 
 /// The namespace module of a volume.
@@ -147,13 +154,18 @@ impl<M: Memory, B: Lower> Module<M, B> {
         }
         let caller = Caller { uid: request.header.uid, gid: request.header.gid, now };
         let answered = self.answer(&request, caller);
+        let object = ObjectId(request.header.nodeid);
         match answered {
-            Ok(body) if [Opcode::FSYNC, Opcode::FSYNCDIR].contains(&opcode) => {
-                let object = ObjectId(request.header.nodeid);
+            Ok((body, Some(number))) => {
+                let reply = message(unique, 0, &body);
+                Outcome::Direct(Direct { number, objects: vec![object], unique, reply })
+            }
+            Ok((body, None)) if [Opcode::FSYNC, Opcode::FSYNCDIR].contains(&opcode) => {
                 Outcome::Sync(vec![object], message(unique, 0, &body))
             }
-            Ok(body) => Outcome::Reply(message(unique, 0, &body)),
+            Ok((body, None)) => Outcome::Reply(message(unique, 0, &body)),
             Err(Error::Cache(belay_cache::Error::Full)) => Outcome::Full,
+            Err(Error::Cache(belay_cache::Error::Held(object))) => Outcome::Held(object),
             Err(Error::Errno(errno)) => Outcome::Reply(message(unique, errno.raw_os_error(), &[])),
             Err(why) => {
                 let answer = message(unique, Errno::IO.raw_os_error(), &[]);
@@ -166,6 +178,7 @@ impl<M: Memory, B: Lower> Module<M, B> {
     fn forget(&mut self, unique: u64, nodes: &[ObjectId]) -> Outcome {
         match self.remove_forgotten(unique, nodes) {
             Err(Error::Cache(belay_cache::Error::Full)) => Outcome::Full,
+            Err(Error::Cache(belay_cache::Error::Held(object))) => Outcome::Held(object),
             Ok(()) => Outcome::Nothing,
             // Nobody waits for an answer. What stays is removed by the next life, or when the volume is mounted next.
             Err(why) => Outcome::Fault(Vec::new(), format!("FORGET: {why}")),
@@ -200,16 +213,26 @@ impl<M: Memory, B: Lower> Module<M, B> {
         }
     }
 
-    fn answer(&mut self, request: &Request<'_>, caller: Caller) -> Answer<B::Error> {
+    /// The answer to a request; with the number of its transaction, if that may be undone yet.
+    fn answer(
+        &mut self,
+        request: &Request<'_>,
+        caller: Caller,
+    ) -> crate::Result<(Vec<u8>, Option<u64>), B::Error> {
         let node = ObjectId(request.header.nodeid);
         if request.opcode() == Opcode::FALLOCATE {
-            return self.allocate(request, node, caller);
+            return Ok((self.allocate(request, node, caller)?, None));
         }
         let mut view = View::new(&mut self.publisher, &mut self.below);
         let mut namespace = Namespace::new(&mut view, caller, &mut self.hint);
         let body = answer(&mut namespace, request, node)?;
-        view.commit(request.header.unique, &body)?;
-        Ok(body)
+        let unique = request.header.unique;
+        if direct::is_direct(request) {
+            let number = view.commit_revocably(unique, &body)?;
+            return Ok((body, number));
+        }
+        view.commit(unique, &body)?;
+        Ok((body, None))
     }
 }
 

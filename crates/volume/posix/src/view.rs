@@ -1,9 +1,13 @@
 //! What a request sees and changes. It sees its own changes; others see all of them when it is done, or none. To give them up it is
 //! enough to drop the view: so caches need no rollback.
 
+mod before;
+
 use crate::attributes::{DIRECTORY, Metadata, TYPE};
 use crate::error::{Error, Result};
 use crate::own::ORPHANS;
+use before::{Before, write};
+use belay_cache::publisher::Draft;
 use belay_cache::{Known, Publisher};
 use belay_memory::Memory;
 use belay_object::{Class, Lower, ObjectId, Operation, PAGE, Room};
@@ -23,6 +27,7 @@ struct Seen {
     size: u64,
     old_size: u64,
     metadata: Metadata,
+    old_metadata: Metadata,
     is_changed: bool,
     /// The least length that it has had meanwhile: what was there behind that is gone.
     cut: Option<u64>,
@@ -40,6 +45,7 @@ impl Seen {
             size,
             old_size: size,
             metadata,
+            old_metadata: metadata,
             is_changed: false,
             cut: None,
             punched: Vec::new(),
@@ -221,12 +227,75 @@ impl<'v, M: Memory, B: Lower> View<'v, M, B> {
     ///
     /// # Errors
     /// Those of the cache, above all that it is full: nothing is changed then.
-    pub fn commit(self, unique: u64, reply: &[u8]) -> Result<(), B::Error> {
+    pub fn commit(mut self, unique: u64, reply: &[u8]) -> Result<(), B::Error> {
+        let draft = self.draft(&[])?;
+        match draft.is_empty() {
+            true => Ok(()),
+            false => Ok(self.publisher.commit(draft, unique, reply).map(|_| ())?),
+        }
+    }
+
+    /// The same, as direct I/O takes: it can be undone until it is durable ([`Publisher::undo`]). Gives its number, or `None` if nothing
+    /// was changed.
+    ///
+    /// # Errors
+    /// As for [`View::commit`]; `EINVAL` if that cannot be undone; those of reading what was there before.
+    pub fn commit_revocably(mut self, unique: u64, reply: &[u8]) -> Result<Option<u64>, B::Error> {
+        let objects: Vec<ObjectId> = self.objects.keys().copied().collect();
+        let mut before = Vec::new();
+        for object in &objects {
+            before.push(self.before(*object)?);
+        }
+        let draft = self.draft(&objects)?;
+        if draft.is_empty() {
+            return Ok(None);
+        }
+        let mut undo = self.publisher.draft();
+        for before in before.into_iter().flatten() {
+            if let Err(why) = before.put_back(self.publisher, &mut undo) {
+                [draft, undo].into_iter().for_each(|draft| self.publisher.drop_draft(draft));
+                return Err(why);
+            }
+        }
+        Ok(Some(self.publisher.commit_revocably(draft, undo, unique, reply)?))
+    }
+
+    /// What an object was before the request, as far as that has changed it; `None` if it has not.
+    fn before(&mut self, object: ObjectId) -> Result<Option<Before>, B::Error> {
+        let Some(Some(seen)) = self.objects.get(&object) else { return Err(Errno::INVAL.into()) };
+        if seen.made.is_some() || seen.cut.is_some() || !seen.punched.is_empty() {
+            return Err(Errno::INVAL.into());
+        }
+        if !seen.is_changed && seen.written.is_empty() && seen.size == seen.old_size {
+            return Ok(None);
+        }
+        let mut before = Before {
+            object,
+            attributes: seen.is_changed.then(|| seen.old_metadata.to_bytes()),
+            size: (seen.size != seen.old_size).then_some(seen.old_size),
+            pages: Vec::new(),
+        };
+        let pages = seen.old_size.div_ceil(PAGE as u64);
+        let written: Vec<u64> = seen.written.range(..pages).copied().collect();
+        for page in written {
+            let mut content = Box::new([0; PAGE]);
+            match self.publisher.read(self.below, object, page, &mut content) {
+                Ok(()) => before.pages.push((page, content)),
+                // Nobody could read what was there, nor can anybody bring it back.
+                Err(belay_cache::Error::Lower(why)) if B::is_damaged(&why) => {}
+                Err(why) => return Err(why.into()),
+            }
+        }
+        Ok(Some(before))
+    }
+
+    /// All that was changed, with what is to be durable besides.
+    fn draft(&mut self, durable: &[ObjectId]) -> Result<Draft, B::Error> {
         let mut draft = self.publisher.draft();
         if self.takes_away() {
             draft.takes_away();
         }
-        for object in self.kept.iter().copied() {
+        for object in self.kept.iter().chain(durable).copied() {
             self.publisher.add(&mut draft, &Operation::Keep { object });
         }
         for (object, seen) in &self.objects {
@@ -252,26 +321,18 @@ impl<'v, M: Memory, B: Lower> View<'v, M, B> {
                 let punch = Operation::Punch { object, page: start, count: end - start };
                 self.publisher.add(&mut draft, &punch);
             }
-            let mut run: Vec<Page> = Vec::new();
-            let mut first = 0;
-            for page in &seen.written {
-                let Some(content) = seen.pages.get(page) else { continue };
-                if *page != first + run.len() as u64 {
-                    write(self.publisher, &mut draft, object, first, &run)?;
-                    run.clear();
-                    first = *page;
-                }
-                run.push(**content);
+            let written = seen.written.iter();
+            let pages =
+                written.filter_map(|page| seen.pages.get(page).map(|content| (*page, content)));
+            if let Err(why) = write(self.publisher, &mut draft, object, pages) {
+                self.publisher.drop_draft(draft);
+                return Err(why);
             }
-            write(self.publisher, &mut draft, object, first, &run)?;
             if seen.size != seen.cut.filter(|_| seen.made.is_none()).unwrap_or(seen.old_size) {
                 self.publisher.add(&mut draft, &Operation::SetSize { object, size: seen.size });
             }
         }
-        match draft.is_empty() {
-            true => Ok(()),
-            false => Ok(self.publisher.commit(draft, unique, reply).map(|_| ())?),
-        }
+        Ok(draft)
     }
 
     /// Whether a file goes, or loses its last name, or becomes shorter, or pages of it zeros, and none is made. For that there must be room when there is none
@@ -285,24 +346,5 @@ impl<'v, M: Memory, B: Lower> View<'v, M, B> {
         };
         let is_made = |seen: &Seen| seen.made.is_some();
         !self.objects.values().flatten().any(is_made) && self.objects.iter().any(is_less)
-    }
-}
-
-fn write<M: Memory, L>(
-    publisher: &mut Publisher<M>,
-    draft: &mut belay_cache::publisher::Draft,
-    object: ObjectId,
-    first: u64,
-    run: &[Page],
-) -> Result<(), L> {
-    if run.is_empty() {
-        return Ok(());
-    }
-    match publisher.write::<L>(draft, object, first, run) {
-        Ok(()) => Ok(()),
-        Err(why) => {
-            publisher.drop_draft(std::mem::take(draft));
-            Err(why.into())
-        }
     }
 }

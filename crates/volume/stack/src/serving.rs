@@ -6,8 +6,12 @@
 //!
 //! A FORGET is handled by who has the turn, whatever it waits for: no message that came later may be handled before, as it could take a
 //! file up again, or the number of one that is gone.
+//!
+//! What direct I/O has written is answered when it is durable, and undone if it cannot be made that. Until then its file is held, and a
+//! message that needs it waits. If the process dies meanwhile, its next life does the same, before it tells belay whether that has happened.
 
 mod lost;
+mod syncs;
 
 use crate::memory::Memory;
 use crate::place::{Place, Role};
@@ -25,9 +29,10 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use syncs::Synced;
 
 /// The largest message: a write, and what is before its data.
 const LARGEST: usize = (1 << 20) + 4096;
@@ -42,13 +47,6 @@ const PATIENCE: u32 = 32;
 /// A module that is asked by several threads.
 pub type Shared = Module<Arc<Mapping>, Fetched<RemoteStore>>;
 
-/// A request that is answered when something is durable.
-struct Synced {
-    objects: Vec<u64>,
-    unique: u64,
-    reply: Vec<u8>,
-}
-
 /// What all threads share.
 struct Serving {
     device: File,
@@ -59,6 +57,8 @@ struct Serving {
     /// Held by who reads the device. False when nobody is to read it any more.
     turn: Mutex<bool>,
     state: Mutex<State>,
+    /// Something is settled that direct I/O has written.
+    settled: Condvar,
     /// Threads, and those of them that wait for the turn.
     threads: AtomicUsize,
     idle: AtomicUsize,
@@ -86,6 +86,10 @@ pub fn serve(
 ) -> Result<()> {
     let (syncs, later) = channel();
     let (over, ends) = channel();
+    // What an earlier life has published, and nobody was told of.
+    for direct in module.unsettled() {
+        let _ = syncs.send(direct.into());
+    }
     let serving = Arc::new(Serving {
         device,
         memory,
@@ -94,6 +98,7 @@ pub fn serve(
         cache: place.socket(Role::Cache),
         turn: Mutex::new(true),
         state: Mutex::new(State { module, answers: Answers::default() }),
+        settled: Condvar::new(),
         threads: AtomicUsize::new(0),
         idle: AtomicUsize::new(0),
         syncs,
@@ -142,6 +147,11 @@ impl Serving {
         spawned.map(|_| ())
     }
 
+    /// Waits until something is settled that direct I/O has written.
+    fn await_settled<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+        self.settled.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn reply(&self, reply: &[u8]) -> Result<()> {
         if reply.is_empty() {
             return Ok(());
@@ -154,36 +164,6 @@ impl Serving {
                 Err(why) if why.kind() == io::ErrorKind::Interrupted => continue,
                 Err(why) => Err(why).context("cannot write to the device"),
             };
-        }
-    }
-
-    /// Answers what is synced, when it is durable. What has come meanwhile is synced together. It holds up nobody but those who wait for
-    /// it, so its waiting shows nowhere.
-    fn sync_all(&self, asked: &Receiver<Synced>) {
-        // A request that waits for this is in flight for as long as a disk takes.
-        let mut cache = Connection::new(&self.cache, Box::new(self.pulse.clone()));
-        while let Ok(first) = asked.recv() {
-            let together: Vec<Synced> = std::iter::once(first).chain(asked.try_iter()).collect();
-            let is_one = together.len() == 1;
-            let objects = together.iter().flat_map(|one| one.objects.iter().copied()).collect();
-            let done = cache.ask_until_answered(&CacheAsk::Sync(objects));
-            for Synced { unique, reply, objects } in together {
-                // What one of them fails of says nothing of the others.
-                let done = match &done {
-                    CacheAnswer::Refused(_) if !is_one => {
-                        cache.ask_until_answered(&CacheAsk::Sync(objects))
-                    }
-                    done => done.clone(),
-                };
-                let reply = match done {
-                    CacheAnswer::Done => reply,
-                    CacheAnswer::Refused(_) => failed(unique),
-                };
-                if let Err(why) = self.reply(&reply) {
-                    let _ = self.over.send(Err(why));
-                    return;
-                }
-            }
         }
     }
 }
@@ -245,8 +225,13 @@ impl<'a> Worker<'a> {
         let request = Request::parse(message).ok()?;
         let unique = request.header.unique;
         if let Some(asked) = asked_for_record(&request) {
-            let mut state = lock(&self.serving.state);
-            return Some(match state.answers.to(&self.serving.memory, asked) {
+            let serving = self.serving;
+            let mut state = lock(&serving.state);
+            while state.module.is_unsettled(asked) {
+                self.give_turn_away();
+                state = serving.await_settled(state);
+            }
+            return Some(match state.answers.to(&serving.memory, asked) {
                 Some(answer) => build::reply(unique, answer),
                 None => build::reply_error(unique, ENODATA),
             });
@@ -263,12 +248,17 @@ impl<'a> Worker<'a> {
             Outcome::Nothing => None,
             // Why, the cache has said.
             Outcome::Full => Some(failed(unique)),
-            Outcome::Sync(objects, reply) => {
-                let objects = objects.into_iter().map(|object| object.0).collect();
-                let sent = self.serving.syncs.send(Synced { objects, unique, reply });
-                sent.err().map(|_| failed(unique))
-            }
+            // It was waited for.
+            Outcome::Held(_) => Some(failed(unique)),
+            Outcome::Sync(objects, reply) => self.sync(Synced::new(objects, unique, reply)),
+            Outcome::Direct(direct) => self.sync(direct.into()),
         }
+    }
+
+    /// Has something synced, which is answered then.
+    fn sync(&self, synced: Synced) -> Option<Vec<u8>> {
+        let unique = synced.unique;
+        self.serving.syncs.send(synced).err().map(|_| failed(unique))
     }
 
     /// Handles a message; others are handled while it waits for something.
@@ -276,8 +266,14 @@ impl<'a> Worker<'a> {
         let mut fetched = Fetched::default();
         let (mut rounds, mut progress) = (0, None);
         while rounds < PATIENCE {
-            let mut state = lock(&self.serving.state);
+            let serving = self.serving;
+            let mut state = lock(&serving.state);
             let handled = state.module.handle_with(&mut fetched, message, Time::now());
+            if matches!(handled, Ok(Outcome::Held(_))) {
+                self.give_turn_away();
+                drop(self.serving.await_settled(state));
+                continue;
+            }
             let reached = state.module.progress(unique);
             drop(state);
             rounds += 1;
@@ -306,15 +302,16 @@ impl<'a> Worker<'a> {
 
     /// Handles a message; nothing else is handled before it is done.
     fn handle_alone(&mut self, message: &[u8]) -> Option<Outcome> {
-        let mut state = lock(&self.serving.state);
-        self.handle_in(&mut state, message)
+        let state = lock(&self.serving.state);
+        self.handle_in(state, message)
     }
 
-    fn handle_in(&mut self, state: &mut State, message: &[u8]) -> Option<Outcome> {
+    fn handle_in(&mut self, mut state: MutexGuard<'a, State>, message: &[u8]) -> Option<Outcome> {
         let mut below = Fetched::waiting_for(self.store());
         let outcome = loop {
             match state.module.handle_with(&mut below, message, Time::now()) {
                 Ok(Outcome::Full) if self.make_room() => {}
+                Ok(Outcome::Held(_)) => state = self.serving.await_settled(state),
                 Ok(outcome) => break Some(outcome),
                 // It waits, and lacks nothing.
                 Err(_) => break None,

@@ -195,6 +195,17 @@ fn send(
                 return;
             }
             Outcome::Nothing => return,
+            Outcome::Held(object) => panic!("{object} is held, and nothing is under way"),
+            Outcome::Direct(direct) => {
+                match cleaner.sync(module.below(), &direct.objects) {
+                    Ok(true) => module.settle(direct.number),
+                    Ok(false) | Err(_) => {
+                        let _ = module.undo(direct.number);
+                    }
+                }
+                assert_eq!(module.unsettled(), []);
+                return;
+            }
             Outcome::Full => {
                 if cleaner.checkpoint(module.below()).is_err() {
                     return;

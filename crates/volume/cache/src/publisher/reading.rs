@@ -13,12 +13,13 @@ impl<M: Memory> Publisher<M> {
     /// What is known of an object; `None` if there is none.
     ///
     /// # Errors
-    /// [`Error::Damaged`]; those of the layer below.
+    /// [`Error::Held`]; [`Error::Damaged`]; those of the layer below.
     pub fn attributes<B: Lower>(
         &mut self,
         below: &mut B,
         object: ObjectId,
     ) -> Result<Option<Attributes>, Error<B::Error>> {
+        self.is_free(object)?;
         self.refresh()?;
         self.attributes_now(below, object)
     }
@@ -64,7 +65,7 @@ impl<M: Memory> Publisher<M> {
     /// Reads one page of an object that there is. What was never written is zeros.
     ///
     /// # Errors
-    /// [`Error::Damaged`]; those of the layer below.
+    /// [`Error::Held`]; [`Error::Damaged`]; those of the layer below.
     pub fn read<B: Lower>(
         &mut self,
         below: &mut B,
@@ -72,6 +73,7 @@ impl<M: Memory> Publisher<M> {
         page: u64,
         out: &mut [u8; PAGE],
     ) -> Result<(), Error<B::Error>> {
+        self.is_free(object)?;
         loop {
             self.refresh()?;
             let durable = self.index.durable();

@@ -27,7 +27,7 @@ impl Worker<'_> {
                         return;
                     }
                     return match self
-                        .handle_in(&mut state, &build::batch_forget(build::Ids::default(), &lost))
+                        .handle_in(state, &build::batch_forget(build::Ids::default(), &lost))
                     {
                         Some(Outcome::Nothing) => {}
                         Some(Outcome::Fault(_, why)) => tracing::error!("I/O error: {why}"),
