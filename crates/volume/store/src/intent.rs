@@ -124,7 +124,7 @@ impl<D: Disk> Store<D> {
     /// Takes room for the log of a new store.
     pub(crate) fn make_intent_log(&mut self) -> Result<()> {
         let count = (2 * AREA).min(self.geometry.capacity() / SHARE).max(4);
-        let (first, count) = self.take(count)?;
+        let (first, count) = self.take_row(count)?;
         let both = count / 2 * 2;
         let root = self.root_mut()?;
         (root.intent_first, root.intent_blocks) = (first.into(), both.into());
