@@ -6,6 +6,7 @@
 
 use crate::error::{Error, Result};
 use belay_disk::BLOCK;
+use std::ops::Range;
 
 /// Bits in a bitmap block.
 pub const BITS: u64 = BLOCK as u64 * 8;
@@ -179,6 +180,18 @@ impl Geometry {
         fixed || block < HEAD || block >= self.blocks - TAIL || block >= self.grouped
     }
 
+    /// Which bits of a bitmap block are set whatever files there are, apart from each other: those of blocks that belong to no file, and
+    /// those behind the end of the group.
+    pub fn own_bits(&self, group: u64, bitmap: u64) -> [Range<u64>; 3] {
+        let (start, end) = self.range_of(group);
+        let first = start + bitmap * BITS;
+        let own = start + FIXED..start + FIXED + self.fixed_length();
+        [0..HEAD, own, end.min(self.blocks - TAIL)..first + BITS].map(|range| {
+            let bit = |block: u64| block.saturating_sub(first).min(BITS);
+            bit(range.start)..bit(range.end)
+        })
+    }
+
     /// How many blocks of a group are for files.
     pub fn capacity_of(&self, group: u64) -> u64 {
         let (start, end) = self.range_of(group);
@@ -298,6 +311,24 @@ mod tests {
             };
             let pairs = (0..geometry.grouped).filter(is_pair).count();
             assert_eq!(pairs as u64, geometry.pairs(), "{geometry:?}");
+        }
+    }
+
+    #[test]
+    fn own_bits_are_those_of_what_is_reserved() {
+        for geometry in all() {
+            for (group, bitmap) in (0..geometry.groups())
+                .flat_map(|group| (0..geometry.bitmaps()).map(move |bitmap| (group, bitmap)))
+            {
+                let own = geometry.own_bits(group, bitmap);
+                let (start, end) = geometry.range_of(group);
+                for bit in 0..BITS {
+                    let block = start + bitmap * BITS + bit;
+                    let is_own = block >= end || geometry.is_reserved(block);
+                    let count = own.iter().filter(|range| range.contains(&bit)).count();
+                    assert_eq!(count, usize::from(is_own), "{geometry:?}: {group} {bitmap} {bit}");
+                }
+            }
         }
     }
 

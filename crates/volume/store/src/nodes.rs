@@ -11,8 +11,10 @@
 //! | --- | --- |
 //! | [`change`] | how is a block made, changed and taken away, so that the last checkpoint stays what it is |
 //! | [`write`](mod@write) | how do dirty blocks reach the disk |
+//! | [`sound`] | do a group and its bitmaps make sense, before they reach it |
 
 mod change;
+mod sound;
 mod write;
 
 use crate::blocks;

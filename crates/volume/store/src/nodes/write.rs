@@ -3,6 +3,7 @@
 use super::{Key, LOST, Nodes, ROOT};
 use crate::blocks;
 use crate::error::Result;
+use crate::layout::Kind;
 use crate::pointer::{Checksum, Pointer};
 use belay_disk::Disk;
 use std::collections::BTreeMap;
@@ -17,6 +18,10 @@ impl Nodes {
         for (&key, node) in self.nodes.iter().filter(|(_, node)| node.dirty) {
             dirty.push((self.depth_of(key)?, key));
             node.kind.check(&node.bytes, &self.geometry)?;
+            // One that is above a bitmap which was changed was changed as well.
+            if node.kind == Kind::Group {
+                self.check_group(key, &node.bytes)?;
+            }
         }
         // Those that others point to come first, so that each has its last content when its checksum is taken.
         dirty.sort_unstable_by(|one, other| other.cmp(one));
