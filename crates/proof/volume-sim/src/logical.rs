@@ -4,8 +4,8 @@ use crate::Random;
 use crate::disk::{Power, SimDisk};
 use belay_disk::{BLOCK, Block, ZEROS};
 use belay_logical::{Error, Logical};
-use belay_object::{Class, ObjectId, Operation};
-use belay_store::Parameters;
+use belay_object::{Class, Lower as _, ObjectId, Operation};
+use belay_store::{DataMode, Parameters};
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 
@@ -24,6 +24,9 @@ struct Known {
 /// What all objects must be.
 type Model = BTreeMap<ObjectId, Known>;
 
+/// What was written to each page.
+type Written = BTreeMap<(ObjectId, u64), Vec<Box<Block>>>;
+
 /// A volume on simulated disks.
 pub struct Volume {
     disks: Vec<SimDisk>,
@@ -31,6 +34,14 @@ pub struct Volume {
     random: Random,
     now: Model,
     checkpoints: BTreeMap<u64, Model>,
+    /// Data are written in place: what was overwritten since the last checkpoint may be there, or torn.
+    in_place: bool,
+    /// What pages were since then.
+    written: Written,
+    /// The power has failed.
+    had_no_power: bool,
+    /// Pages that were torn.
+    pub torn: u64,
     /// Operations that were done.
     pub operations: u64,
     /// How often the stores had to agree on the checkpoint before.
@@ -50,7 +61,10 @@ impl Volume {
         let power = Power::default();
         let disks: Vec<SimDisk> = (0..stores).map(|_| SimDisk::with(blocks, &power)).collect();
         let named = disks.iter().zip(0..).map(|(disk, number): (_, u8)| ([number + 1; 16], disk));
-        let volume = Logical::format([9; 16], named.collect(), Parameters::default().small());
+        let in_place = seed.is_multiple_of(2);
+        let data = if in_place { DataMode::InPlace } else { DataMode::OutOfPlace };
+        let parameters = Parameters { data, ..Parameters::default().small() };
+        let volume = Logical::format([9; 16], named.collect(), parameters);
         let epoch = volume.map_err(say)?.epoch() - 1;
         let random = Random::seed_from_u64(seed);
         let checkpoints = BTreeMap::from([(epoch, Model::new())]);
@@ -60,6 +74,10 @@ impl Volume {
             random,
             now: Model::new(),
             checkpoints,
+            in_place,
+            written: Written::new(),
+            had_no_power: false,
+            torn: 0,
             operations: 0,
             rolled_back: 0,
         })
@@ -72,6 +90,7 @@ impl Volume {
 
     /// A power failure, or the death of the process.
     pub fn end(&mut self, power: bool) {
+        self.had_no_power = power;
         if power {
             for disk in &self.disks {
                 disk.power_failure(&mut self.random);
@@ -80,26 +99,21 @@ impl Volume {
         self.power.end_at(None);
     }
 
-    fn open(&mut self) -> Result<Logical<&SimDisk>, String> {
-        // The order of the disks is nobody's business.
-        let mut disks: Vec<&SimDisk> = self.disks.iter().collect();
-        let by = self.random.random_range(0..disks.len());
-        disks.rotate_left(by);
-        Logical::open(disks).map_err(say)
-    }
-
     /// Opens the volume, and compares it with what it must hold.
     ///
     /// # Errors
     /// What differs.
     pub fn reopen(&mut self) -> Result<(), String> {
         let last = *self.checkpoints.last_key_value().ok_or("nothing was taken")?.0;
-        let opened = self.open().map(|volume| volume.epoch() - 1)?;
+        let opened = open(&self.disks, &mut self.random).map(|volume| volume.epoch() - 1)?;
         self.rolled_back += u64::from(opened < last);
-        let Some(model) = self.checkpoints.get(&opened).cloned() else {
+        let Some(mut model) = self.checkpoints.get(&opened).cloned() else {
             return Err(format!("checkpoint {opened} was never taken"));
         };
-        let mut volume = self.open()?;
+        let mut volume = open(&self.disks, &mut self.random)?;
+        if self.in_place {
+            self.torn += take_over(&mut volume, &mut model, &self.written, self.had_no_power)?;
+        }
         compare(&mut volume, &model)?;
         for store in volume.stores() {
             let report = store.check().map_err(|why| why.to_string())?;
@@ -107,8 +121,14 @@ impl Volume {
                 return Err(format!("the check finds: {:?}", report.findings));
             }
         }
-        drop(volume);
         self.checkpoints.retain(|epoch, _| *epoch <= opened);
+        if self.in_place {
+            // What was taken over is what the next life begins with.
+            let epoch = volume.checkpoint().map_err(say)?;
+            self.checkpoints.insert(epoch, model.clone());
+        }
+        drop(volume);
+        self.written.clear();
         self.now = model;
         Ok(())
     }
@@ -131,7 +151,10 @@ impl Volume {
                     self.checkpoints.insert(volume.epoch(), self.now.clone());
                     volume.checkpoint().map(|_| ()).map_err(say)
                 }
-                _ => act(&mut volume, &mut self.now, &mut self.random),
+                _ => {
+                    let written = self.in_place.then_some(&mut self.written);
+                    act(&mut volume, &mut self.now, written, &mut self.random)
+                }
             };
             match done {
                 Ok(()) => self.operations += 1,
@@ -143,10 +166,19 @@ impl Volume {
     }
 }
 
+fn open<'d>(disks: &'d [SimDisk], random: &mut Random) -> Result<Logical<&'d SimDisk>, String> {
+    // The order of the disks is nobody's business.
+    let mut disks: Vec<&SimDisk> = disks.iter().collect();
+    let by = random.random_range(0..disks.len());
+    disks.rotate_left(by);
+    Logical::open(disks).map_err(say)
+}
+
 /// One random operation.
 fn act(
     volume: &mut Logical<&SimDisk>,
     model: &mut Model,
+    written: Option<&mut Written>,
     random: &mut Random,
 ) -> Result<(), String> {
     let object = ObjectId(random.random_range(0..OBJECTS));
@@ -163,6 +195,25 @@ fn act(
         85..95 => Operation::SetAttributes { object, attributes: &attributes },
         _ => Operation::Punch { object, page, count: 20 },
     };
+    // Whatever comes of it: a part of it may be there.
+    if let (Some(written), Some(known)) = (written, model.get(&object)) {
+        match operation {
+            Operation::Write { .. } => {
+                let (blocks, _) = data.as_chunks::<BLOCK>();
+                for (page, block) in (page..).zip(blocks) {
+                    written.entry((object, page)).or_default().push(Box::new(*block));
+                }
+            }
+            Operation::SetSize { .. } => {
+                let page = size / BLOCK as u64;
+                if let Some(mut last) = known.pages.get(&page).cloned() {
+                    last[(size % BLOCK as u64) as usize..].fill(0);
+                    written.entry((object, page)).or_default().push(last);
+                }
+            }
+            _ => {}
+        }
+    }
     let known = model.contains_key(&object);
     match volume.apply(&operation) {
         Err(Error::NoObject(_)) if !known => return Ok(()),
@@ -217,6 +268,36 @@ fn act(
         }
     }
     Ok(())
+}
+
+/// What was overwritten in place after the checkpoint may be there, or, after a power failure, be torn: it is written once more then. Gives how
+/// many pages were.
+fn take_over(
+    volume: &mut Logical<&SimDisk>,
+    model: &mut Model,
+    written: &Written,
+    may_be_torn: bool,
+) -> Result<u64, String> {
+    let mut torn = 0;
+    for (object, known) in model {
+        for (page, block) in &mut known.pages {
+            let newer = written.get(&(*object, *page));
+            let Some(newer) = newer.filter(|_| known.class == Class::Data) else { continue };
+            let mut found = ZEROS;
+            match volume.read(*object, *page, &mut found) {
+                Ok(()) if newer.iter().any(|one| **one == found) => **block = found,
+                // It is compared with what it was.
+                Ok(()) => {}
+                Err(why) if may_be_torn && Logical::<&SimDisk>::is_damaged(&why) => {
+                    torn += 1;
+                    let (object, page, data) = (*object, *page, &block[..]);
+                    volume.apply(&Operation::Write { object, page, data }).map_err(say)?;
+                }
+                Err(why) => return Err(say(why)),
+            }
+        }
+    }
+    Ok(torn)
 }
 
 fn compare(volume: &mut Logical<&SimDisk>, model: &Model) -> Result<(), String> {

@@ -35,6 +35,8 @@ pub struct Outcome {
     pub refused: u64,
     /// Transactions for which there was no room.
     pub no_space: u64,
+    /// Pages that were being overwritten in place when the power failed, and could not be read after it.
+    pub torn: u64,
     /// Bytes that were read and compared.
     pub bytes: u64,
     /// Reads that were answered with an error because of a damaged block.
@@ -61,6 +63,7 @@ impl Outcome {
             done_in_stalls,
             refused,
             no_space,
+            torn,
             bytes,
             damaged_reads,
             found_damaged,
@@ -78,6 +81,7 @@ impl Outcome {
             (&mut self.done_in_stalls, done_in_stalls),
             (&mut self.refused, refused),
             (&mut self.no_space, no_space),
+            (&mut self.torn, torn),
             (&mut self.bytes, bytes),
             (&mut self.damaged_reads, damaged_reads),
             (&mut self.found_damaged, found_damaged),

@@ -144,6 +144,7 @@ fn of(stack: &Stack) -> Outcome {
         power_failures: done.power_failures,
         promises_kept: done.promises_kept,
         no_space: done.refusals,
+        torn: done.torn,
         bytes: done.pages * PAGE as u64,
         ..Outcome::default()
     }
@@ -184,7 +185,7 @@ fn logical(seed: u64) -> Result<Outcome, String> {
         ended(&mut outcome, &mut random, |power| volume.end(power));
         volume.reopen()?;
     }
-    Ok(Outcome { operations: volume.operations, ..outcome })
+    Ok(Outcome { operations: volume.operations, torn: volume.torn, ..outcome })
 }
 
 /// A life has ended: by a power failure, or alone.
@@ -214,7 +215,8 @@ fn file_store(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> 
         ended(&mut outcome, &mut random, |power| simulation.end(power));
         simulation.reopen()?;
     }
-    Ok(Outcome { operations: simulation.outcome.operations, ..outcome })
+    let done = simulation.outcome;
+    Ok(Outcome { operations: done.operations, torn: done.torn, ..outcome })
 }
 
 /// The first of so many seeds at which something that is done wrong on purpose is found, and what is said of it.

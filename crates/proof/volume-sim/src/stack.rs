@@ -1,6 +1,7 @@
 //! Cache, logical layer and stores at work, each of which dies at any step, alone or with the others, or loses power.
 
 mod full;
+mod torn;
 
 use crate::Random;
 use crate::asked::Asked;
@@ -13,7 +14,7 @@ use belay_cache::publisher::Draft;
 use belay_cache::{Capacity, Cleaner, Error, Layout, Publisher, Shared};
 use belay_logical::Logical;
 use belay_object::{Class, ObjectId, Operation, PAGE};
-use belay_store::{Parameters, bounds};
+use belay_store::{DataMode, Parameters, bounds};
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 
@@ -63,6 +64,8 @@ pub struct Outcome {
     pub taken: u64,
     /// What they had paid for.
     pub paid: u64,
+    /// Pages that were torn.
+    pub torn: u64,
     /// Pages that were read and compared.
     pub pages: u64,
 }
@@ -84,6 +87,10 @@ pub struct Stack {
     promised: BTreeMap<ObjectId, Known>,
     /// What was there at the last sync and after it: one of these is right after a power failure.
     names: Vec<Model>,
+    /// Data are written in place: of pages that were overwritten since the last checkpoint, any content may be there, or none.
+    in_place: bool,
+    /// What pages have become since then.
+    overwritten: torn::Overwritten,
     /// Objects that take room, and are not looked at.
     ballast: Vec<ObjectId>,
     sabotage: Option<Sabotage>,
@@ -116,7 +123,9 @@ impl Stack {
         let disks: Vec<SimDisk> = (0..stores).map(|_| SimDisk::with(blocks, &power)).collect();
         let named = disks.iter().zip(0..).map(|(disk, number): (_, u8)| ([number + 1; 16], disk));
         let twin_offset = [16, 4, 8, 32][(seed % 4) as usize];
-        let parameters = Parameters { twin_offset, ..Parameters::default().small() };
+        let in_place = seed / 4 % 2 == 1;
+        let data = if in_place { DataMode::InPlace } else { DataMode::OutOfPlace };
+        let parameters = Parameters { twin_offset, data, ..Parameters::default().small() };
         let made = Logical::format([9; 16], named.collect(), parameters);
         let made = made.map_err(|why| why.to_string())?;
         let (epoch, room) = (made.epoch() - 1, made.room().map_err(|why| why.to_string())?);
@@ -136,6 +145,8 @@ impl Stack {
             checkpoints: BTreeMap::from([(epoch, Model::new())]),
             promised: BTreeMap::new(),
             names: Vec::new(),
+            in_place,
+            overwritten: torn::Overwritten::new(),
             ballast: Vec::new(),
             sabotage: None,
             outcome: Outcome::default(),
@@ -317,6 +328,7 @@ impl Stack {
         }
         self.power.end_at(None);
         let next = replayed.map_err(|why| why.to_string())?;
+        self.mend(&mut lower, next, &model)?;
         let room = lower.room().map_err(|why| why.to_string())?;
         let shared = Shared::new(self.memory.another(), self.layout);
         shared.initialize(lower.epoch() - 1, next, &room);
@@ -324,6 +336,7 @@ impl Stack {
         self.checkpoints = BTreeMap::from([(lower.epoch() - 1, self.now.clone())]);
         self.promised.clear();
         self.names.clear();
+        self.overwritten.clear();
         let module = self.begin_module(None)?;
         let mut lives = Lives { module, cache: self.begin_cache(), lower };
         self.compare(&mut lives)?;
@@ -400,6 +413,9 @@ impl Stack {
     /// A transaction was published, with that effect.
     fn published(&mut self, effect: Model) {
         self.promised.retain(|object, known| effect.get(object) == Some(known));
+        if self.in_place {
+            self.note_overwritten(&effect);
+        }
         if !self.names.is_empty() {
             self.names.push(effect.clone());
         }
@@ -524,6 +540,7 @@ impl Stack {
         }
         self.power.end_at(None);
         taken.map_err(|why| why.to_string())?;
+        self.overwritten.clear();
         self.outcome.checkpoints += 1;
         Ok(())
     }
@@ -600,17 +617,13 @@ impl Stack {
             }
             found.insert(object, known);
         }
-        let names = |model: &Model| -> Vec<(ObjectId, u64, Vec<u8>)> {
-            let one = |(object, known): (&ObjectId, &Known)| {
-                (*object, known.size, known.attributes.clone())
-            };
-            model.iter().map(one).collect()
-        };
-        let seen = names(&found);
-        let fits = |model: &Model| names(model) == seen;
+        let seen = names_of(&found);
+        let fits = |model: &Model| names_of(model) == seen;
         if self.names.is_empty() {
             // Nothing was promised: it is the checkpoint.
-            return match found == without_zeros(&checkpoint) {
+            let wanted = without_zeros(&checkpoint);
+            let is_it = if self.in_place { self.may_be(&found, &wanted)? } else { found == wanted };
+            return match is_it {
                 true => Ok(found),
                 false => Err("it is not as the checkpoint".to_owned()),
             };
@@ -676,6 +689,13 @@ impl Stack {
         }
         Ok(())
     }
+}
+
+/// What is told of objects but their data.
+fn names_of(model: &Model) -> Vec<(ObjectId, u64, Vec<u8>)> {
+    let one =
+        |(object, known): (&ObjectId, &Known)| (*object, known.size, known.attributes.clone());
+    model.iter().map(one).collect()
 }
 
 fn without_zero_pages(known: &Known) -> Known {

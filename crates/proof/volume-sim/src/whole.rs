@@ -8,6 +8,7 @@ mod life;
 mod recovery;
 mod request;
 mod stores;
+mod torn;
 
 use crate::Random;
 use crate::disk::{Power, SimDisk};
@@ -20,7 +21,7 @@ use belay_cache::{Capacity, Cleaner, Layout, Shared};
 use belay_logical::Logical;
 use belay_posix::ROOT;
 use belay_posix::check::check;
-use belay_store::Parameters;
+use belay_store::{DataMode, Parameters};
 use history::{History, Oracle, Promises};
 use life::Meanwhile;
 use rand::{Rng, SeedableRng};
@@ -65,6 +66,8 @@ pub struct Whole {
     generation: u32,
     unique: u64,
     chances: Chances,
+    /// Data are written in place: a power failure may tear what was being overwritten.
+    in_place: bool,
     /// That the power is off is a failure of the power, not the death of a process.
     fails: bool,
     sabotage: Option<Sabotage>,
@@ -104,7 +107,9 @@ impl Whole {
         let named = disks.iter().zip(0..).map(|(disk, number): (_, u8)| ([number + 1; 16], disk));
         let twin_offset = [16, 4, 8, 32][random.random_range(0..4)];
         let twin_offset = if sabotage == Some(Sabotage::NoTwins) { 0 } else { twin_offset };
-        let parameters = Parameters { twin_offset, ..Parameters::default().small() };
+        let in_place = seed.is_multiple_of(2);
+        let data = if in_place { DataMode::InPlace } else { DataMode::OutOfPlace };
+        let parameters = Parameters { twin_offset, data, ..Parameters::default().small() };
         let made = Logical::format([9; 16], named.collect(), parameters);
         let made = made.map_err(|why| why.to_string())?;
         let (epoch, room) = (made.epoch() - 1, made.room().map_err(|why| why.to_string())?);
@@ -124,6 +129,7 @@ impl Whole {
             generation: 0,
             unique: 0,
             chances: Chances::default(),
+            in_place,
             fails: false,
             sabotage: None,
             ends: Vec::new(),

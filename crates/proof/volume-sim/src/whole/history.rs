@@ -1,5 +1,6 @@
 //! What is done to a volume, what must come of it, told by a plain directory, and what may be left of it by a power failure.
 
+use super::torn::Torn;
 use crate::Random;
 use crate::posix::plain::Plain;
 use crate::posix::told::{Apart, Told};
@@ -231,17 +232,25 @@ pub struct Promises {
 
 impl History {
     /// Which of the states is left by a power failure that came in or before the deed with number `last`: what is told of all names must be
-    /// that of one state, not older than was promised, and all data what was promised, or what was written since.
+    /// that of one state, not older than was promised, and all data what was promised, or what was written since. If data are written in
+    /// place, `torn` are pages that could not be read, and hold something else now.
     ///
     /// # Errors
     /// Why it is none of them.
-    pub fn left(&self, found: &Apart, promises: &Promises, last: usize) -> Result<usize, String> {
+    pub fn left(
+        &self,
+        found: &Apart,
+        promises: &Promises,
+        last: usize,
+        torn: Option<&Torn>,
+    ) -> Result<usize, String> {
         let mut wrong = format!(
             "the names are those of no moment since the last promise: {:.2000?}",
             found.iter().map(|(path, (told, _))| (path, told)).collect::<Vec<_>>()
         );
         let floor = promises.names.max(promises.checkpoint);
-        for state in (floor..=last.min(self.states.len() - 1)).rev() {
+        let end = last.min(self.states.len() - 1);
+        for state in (floor..=end).rev() {
             let Some(names) = self.states.get(state) else { continue };
             let same = names.tree.len() == found.len()
                 && names
@@ -252,7 +261,7 @@ impl History {
             if !same {
                 continue;
             }
-            match self.data_fit(state, found, promises) {
+            match self.data_fit((state, end), found, promises, torn) {
                 Ok(()) => return Ok(state),
                 Err(why) => wrong = format!("state {state}: {why}"),
             }
@@ -260,7 +269,15 @@ impl History {
         Err(format!("{wrong} (promised: {floor}, done: {last})"))
     }
 
-    fn data_fit(&self, state: usize, found: &Apart, promises: &Promises) -> Result<(), String> {
+    fn data_fit(
+        &self,
+        (state, end): (usize, usize),
+        found: &Apart,
+        promises: &Promises,
+        torn: Option<&Torn>,
+    ) -> Result<(), String> {
+        // What was overwritten in place is there, whatever else is.
+        let until = if torn.is_some() { end } else { state };
         let Some(names) = self.states.get(state) else { return Ok(()) };
         for (path, (_, file)) in &names.tree {
             let Some(file) = file else { continue };
@@ -268,13 +285,18 @@ impl History {
             let since = promises.synced.get(file).copied().unwrap_or(0).max(promises.checkpoint);
             let versions: Vec<Option<&Rc<Vec<u8>>>> = self
                 .states
-                .get(since..=state)
+                .get(since..=until)
                 .unwrap_or_default()
                 .iter()
                 .map(|one| one.files.get(file))
                 .collect();
+            let torn = torn.and_then(|torn| torn.get(path));
             for (page, content) in data.chunks(PAGE).enumerate() {
-                if !page_fits(page, content, &versions) {
+                let fits = match torn.is_some_and(|torn| torn.contains(&page)) {
+                    true => is_changed(page, &versions),
+                    false => page_fits(page, content, &versions),
+                };
+                if !fits {
                     let promised =
                         versions.first().and_then(|one| *one).map(|data| part_of(data, page));
                     return Err(format!(
@@ -287,6 +309,12 @@ impl History {
         }
         Ok(())
     }
+}
+
+/// Whether a page is not the same in all versions of a file: then it was overwritten, and may have been torn.
+fn is_changed(page: usize, versions: &[Option<&Rc<Vec<u8>>>]) -> bool {
+    let part = |data: &Option<&Rc<Vec<u8>>>| data.map(|data| part_of(data, page));
+    versions.windows(2).any(|two| two.first().map(part) != two.last().map(part))
 }
 
 fn brief(content: &[u8]) -> String {

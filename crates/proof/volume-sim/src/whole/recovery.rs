@@ -44,8 +44,10 @@ impl Whole {
         self.shared().initialize(lower.epoch() - 1, next, &room);
         drop(lower);
         let mut lives = self.begin(disks)?;
+        let torn = if self.in_place { Some(self.mend(&mut lives)?) } else { None };
         let tree = self.tree(&mut lives)?;
-        let state = history.left(&tree, &self.promises, last).map_err(Stop::Wrong)?;
+        let state = history.left(&tree, &self.promises, last, torn.as_ref());
+        let state = state.map_err(Stop::Wrong)?;
         let kept = self.promises.synced.values().filter(|at| **at > self.promises.checkpoint);
         self.outcome.promises_kept += kept.count() as u64;
         let data = tree.values().filter_map(|(_, data)| data.as_ref());

@@ -53,6 +53,10 @@ impl<'d> Stores<'d> {
         if self.by.as_ref().is_some_and(SimMemory::is_dead) {
             return Err(down("who asks is dead"));
         }
+        if self.volume.as_ref().is_some_and(Logical::is_unresolved) {
+            // What could not be read is looked for again.
+            self.volume = None;
+        }
         if self.volume.is_none() {
             self.volume = Some(Logical::open(self.disks.iter().collect()).map_err(down)?);
         }
