@@ -43,12 +43,12 @@ impl Rules {
 
     /// What a sequence may contain under these circumstances.
     pub fn scope(kind: Kind, oracle: Oracle) -> Scope {
-        let special_modes = oracle == Oracle::Bare || matches!(kind, Kind::Dir | Kind::Volume);
+        let special_modes = oracle == Oracle::Bare || (kind == Kind::Dir || kind.is_volume());
         Scope {
             links_are_one: kind.shares_hard_links(),
             xattrs: kind.entry().is_none_or(|daemon| !daemon.no_xattrs),
             special_modes: special_modes && kind.knows_special_modes(),
-            finds_holes: special_modes && kind.knows_special_modes() && kind != Kind::Volume,
+            finds_holes: special_modes && kind.knows_special_modes() && !kind.is_volume(),
             purges: kind.entry().is_none_or(|daemon| !daemon.loses_entries),
             write_only: true,
             beyond_ends: kind.allocates_beyond_ends(),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use belay_fixtures::{Fixture, Kind, Mode, Signal, process};
+use belay_fixtures::{Fixture, Mode, Signal, process};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
@@ -79,7 +79,7 @@ pub fn run(fixture: &Fixture, plan: &Plan, toll: &Toll) {
 
 fn hunt(fixture: &Fixture, plan: &Plan, toll: &Toll) -> Result<()> {
     let mut rng = ChaCha12Rng::seed_from_u64(plan.seed ^ 0x6b69_6c6c);
-    if fixture.kind() == Kind::Volume {
+    if fixture.kind().is_volume() {
         return crate::volume::hunt(fixture, plan, toll);
     }
     let mut victim = fixture.daemon_pid()?;

@@ -150,7 +150,7 @@ impl Report {
 
     /// What it was compared with, and who was killed.
     fn against(&self) -> &'static str {
-        match self.fixtures.iter().all(|one| one.fixture == Kind::Volume) {
+        match self.fixtures.iter().all(|one| one.fixture.is_volume()) {
             true => {
                 "a plain directory. Every process of the volume is killed at random instants, one in four times several at once; \
                  of keeper and supervisor one at a time, and not within two seconds of the last such kill. The volume of each \

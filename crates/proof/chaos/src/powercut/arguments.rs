@@ -52,7 +52,7 @@ impl Common {
 /// A daemon whose image can be read without it.
 fn known(name: &str) -> Result<Kind> {
     let kind: Kind = name.parse()?;
-    let is_known = FIXTURES.contains(&kind) || kind == Kind::Volume;
+    let is_known = FIXTURES.contains(&kind) || kind.is_volume();
     anyhow::ensure!(is_known, "{kind} has no image that is known to be read here");
     Ok(kind)
 }

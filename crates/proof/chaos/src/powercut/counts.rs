@@ -38,6 +38,8 @@ pub struct Counts {
     pub durable: u64,
     /// Steps that were found to be there, durable or not.
     pub found: u64,
+    /// Pages of volumes whose data are written in place that were torn, and could not be read.
+    pub torn: u64,
     /// Lives in which something was wrong.
     pub wrong: u64,
 }
@@ -78,6 +80,7 @@ impl Counts {
         self.applied += other.applied;
         self.dropped += other.dropped;
         self.nothing += other.nothing;
+        self.torn += other.torn;
         self.images += other.images;
         self.durable += other.durable;
         self.found += other.found;
@@ -90,7 +93,7 @@ impl fmt::Display for Counts {
         write!(
             f,
             "{} cuts ({} after an orderly end), and {} on their records ({} with writes not yet synced), {} in repairs; journals: {} applied, {} \
-             dropped, {} empty; {} different images; {} durable steps there of {} found; {} wrong",
+             dropped, {} empty; {} different images; {} durable steps there of {} found; {} pages torn in place; {} wrong",
             self.cuts,
             self.ended,
             self.also,
@@ -102,6 +105,7 @@ impl fmt::Display for Counts {
             self.images,
             self.durable,
             self.found,
+            self.torn,
             self.wrong
         )
     }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use belay_fixtures::Kind;
 
 use super::check;
+use super::in_place::Later;
 use super::machine::{self, Told};
 use super::promise;
 use super::serve::Power;
@@ -121,8 +122,11 @@ impl Judge {
             let script =
                 machine::client(self.kind, self.seed, self.life, client).take(end.begun[client]);
             let done = match self.kind {
-                Kind::Volume if !end.whole => {
-                    promise::steps_in(&tree, script, end.names[client], end.durable[client])
+                kind if kind.is_volume() && !end.whole => {
+                    let script: Vec<_> = script.collect();
+                    let later = (kind == Kind::VolumeInPlace).then(|| Later::of(&script));
+                    let (names, synced) = (end.names[client], end.durable[client]);
+                    promise::steps_in(&tree, script.into_iter(), names, synced, later.as_ref())
                 }
                 _ => check::steps_in(&tree, script, end.durable[client]),
             };

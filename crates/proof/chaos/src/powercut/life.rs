@@ -19,6 +19,7 @@ use tempfile::TempDir;
 
 use super::counts::Counts;
 use super::disk::Disk;
+use super::in_place;
 use super::judge::{End, Heard, Judge, Listener};
 use super::machine::Told;
 use super::pages::Pages;
@@ -82,7 +83,7 @@ impl<'a> Bench<'a> {
             counts: Counts::default(),
             power,
             folder,
-            volume: (kind == Kind::Volume).then(|| Volume::in_folder(&names)),
+            volume: kind.is_volume().then(|| Volume::in_folder(&names)),
             disk: Disk::default(),
             judge: Judge {
                 kind,
@@ -108,7 +109,9 @@ impl Lives for Bench<'_> {
         if self.judge.life.is_multiple_of(self.args.lives) {
             let fresh = self.path("fresh");
             match &self.volume {
-                Some(volume) => volume.make(&fresh, VOLUME_MIB, &self.folder.join(IMAGE))?,
+                Some(volume) => {
+                    volume.make(self.kind, &fresh, VOLUME_MIB, &self.folder.join(IMAGE))?
+                }
                 None => image_tools::make(self.kind, &fresh, MIB)?,
             }
             self.disk = Disk::with(IMAGE, 2, &std::fs::read(&fresh).context("reading an image")?);
@@ -370,8 +373,15 @@ impl Bench<'_> {
         let volume = self.volume.clone().context("this is no volume")?;
         self.power.on(disk, None);
         let (mountpoint, state) = (self.path("mnt"), self.path("state"));
-        let found =
-            volume.with(&mountpoint, &state, &self.path("again.log"), check::read_folder)?;
+        let mut torn = 0;
+        let found = volume.with(&mountpoint, &state, &self.path("again.log"), |folder| {
+            if self.kind == Kind::VolumeInPlace {
+                torn = in_place::mend(folder)?;
+                anyhow::ensure!(torn == 0 || !end.whole, "{torn} pages cannot be read");
+            }
+            check::read_folder(folder)
+        })?;
+        self.counts.torn += torn;
         volume.check()?;
         let (disk, _) = self.power.off();
         ensure!(

@@ -11,6 +11,7 @@
 //! | [`arguments`] | what both ways are told alike |
 //! | [`check`] | whether what is on the image afterwards is right |
 //! | [`promise`] | the same for a volume, which promises less of data that were not synced |
+//! | [`in_place`] | what else may be there if its data are written in place |
 //! | [`volume`] | a volume of belay's own: how it is made, mounted and checked |
 //! | [`judge`] | what a machine has told, and whether the image agrees |
 //! | [`repair`] | `belay repair` |
@@ -24,6 +25,7 @@ mod arguments;
 mod check;
 mod counts;
 mod disk;
+mod in_place;
 mod judge;
 mod life;
 pub mod machine;
@@ -41,7 +43,6 @@ use anyhow::Result;
 
 use crate::interrupt;
 use arguments::Common;
-use belay_fixtures::Kind;
 use life::Bench;
 pub use machine::MachineArgs;
 
@@ -122,11 +123,13 @@ pub fn run(args: &PowercutArgs) -> Result<bool> {
     )?;
     if let Some(path) = &args.common.page {
         let PowercutArgs { cuts, also, steps, common: Common { clients, .. }, .. } = args;
-        let is_volume = args.common.fixtures == [Kind::Volume];
+        let is_volume = args.common.fixtures.iter().all(|kind| kind.is_volume());
+        let names: Vec<_> = args.common.fixtures.iter().map(|kind| kind.name()).collect();
+        let fixtures = format!(" --fixtures {}", names.join(","));
         let (how, more) = match (is_volume, args.memory) {
-            (false, _) => (HOW, ""),
-            (true, Memory::Lost) => (HOW_VOLUME, " --fixtures volume"),
-            (true, Memory::Kept) => (HOW_KEPT, " --fixtures volume --memory kept"),
+            (false, _) => (HOW, String::new()),
+            (true, Memory::Lost) => (HOW_VOLUME, fixtures),
+            (true, Memory::Kept) => (HOW_KEPT, fixtures + " --memory kept"),
         };
         let command = format!(
             "powercut --cuts {cuts} --also {also} --clients {clients} --steps {steps} --seed {seed}{more}"

@@ -36,7 +36,7 @@ pub fn write(path: &Path, how: &str, command: &str, rows: &[(Kind, Counts)]) -> 
         "wrong",
     ];
     // A volume has no journal that `belay repair` would find.
-    let is_volume = rows.iter().all(|(kind, _)| *kind == Kind::Volume);
+    let is_volume = rows.iter().all(|(kind, _)| kind.is_volume());
     let is_told = |(column, _): &(usize, String)| !is_volume || *column != JOURNALS;
     let row = |name: String, counts: &Counts| -> Vec<String> {
         let cells = [vec![name], counts.cells()].concat();

@@ -2,13 +2,14 @@
 //! before that the data that it had then, or what was written to it later. Data that were not synced may be there, page by page.
 
 use super::check::difference;
+use super::in_place::Later;
 use super::work::{Node, Step, Tree};
 use anyhow::{Result, bail};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A page is old or new, and never a mixture.
-const PAGE: usize = 4096;
+pub const PAGE: usize = 4096;
 
 /// What a page can be.
 type Versions = Vec<Vec<u8>>;
@@ -21,7 +22,7 @@ struct Possible {
 }
 
 /// A page of a content, zeros behind its end.
-fn page(content: &[u8], number: usize) -> Vec<u8> {
+pub fn page(content: &[u8], number: usize) -> Vec<u8> {
     let start = (number * PAGE).min(content.len());
     let end = (start + PAGE).min(content.len());
     let mut page = content[start..end].to_vec();
@@ -98,8 +99,8 @@ impl Possible {
         }
     }
 
-    /// Whether a tree can be this one.
-    fn can_be(&self, found: &Tree) -> bool {
+    /// Whether a tree can be this one. `later`: of data that are written in place, what is written after so many steps.
+    fn can_be(&self, found: &Tree, later: Option<(&Later, usize)>) -> bool {
         let is_like = |(a, b): ((&String, &Node), (&String, &Node))| {
             let alike = match (a.1, b.1) {
                 (Node::File(a), Node::File(b)) => a.len() == b.len(),
@@ -109,18 +110,23 @@ impl Possible {
         };
         self.tree.len() == found.len()
             && self.tree.iter().zip(found).all(is_like)
-            && found.iter().all(|(path, node)| self.has(path, node))
+            && found.iter().all(|(path, node)| self.has(path, node, later))
     }
 
-    fn has(&self, path: &str, node: &Node) -> bool {
+    fn has(&self, path: &str, node: &Node, later: Option<(&Later, usize)>) -> bool {
         let (Node::File(content), Some(pages)) = (node, self.files.get(path)) else {
             return !matches!(node, Node::File(_));
         };
-        pages.iter().enumerate().all(|(number, versions)| versions.contains(&page(content, number)))
+        pages.iter().enumerate().all(|(number, versions)| {
+            let may_be =
+                |(later, done): (&Later, usize)| later.may_be(done, number, content, versions);
+            versions.contains(&page(content, number)) || later.is_some_and(may_be)
+        })
     }
 }
 
 /// How many steps of an application are in a tree: at least `names` must be, and at most all of `steps`. Syncs before `synced` have ended.
+/// `later`: what the steps write, if data are written in place.
 ///
 /// # Errors
 /// If it is not as after any of them.
@@ -129,12 +135,13 @@ pub fn steps_in(
     steps: impl Iterator<Item = Step>,
     names: usize,
     synced: usize,
+    later: Option<&Later>,
 ) -> Result<usize> {
     let mut possible = Possible::default();
     let mut earlier = None;
     let mut closest: Option<(usize, usize, String)> = None;
     let mut look = |possible: &Possible, done: usize| {
-        let is_there = possible.can_be(found);
+        let is_there = possible.can_be(found, later.map(|later| (later, done)));
         if is_there && done < names {
             earlier = Some(done);
         } else if !is_there && done >= names {
@@ -189,7 +196,7 @@ mod tests {
     }
 
     fn found(tree: &Tree, names: usize, synced: usize) -> Result<usize> {
-        steps_in(tree, steps().into_iter(), names, synced)
+        steps_in(tree, steps().into_iter(), names, synced, None)
     }
 
     #[test]
@@ -237,7 +244,8 @@ mod tests {
                 step.apply(&mut tree);
                 if done % 23 == 0 {
                     let synced = done.saturating_sub(5);
-                    let last = steps_in(&tree, script().take(done + 1), synced, synced).unwrap();
+                    let last =
+                        steps_in(&tree, script().take(done + 1), synced, synced, None).unwrap();
                     assert!((synced..=done + 1).contains(&last));
                 }
             }

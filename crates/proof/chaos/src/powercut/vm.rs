@@ -22,6 +22,7 @@ use super::arguments::Common;
 use super::check;
 use super::counts::Counts;
 use super::disk::Disk;
+use super::in_place;
 use super::judge::{Heard, Judge, Listener};
 use super::machine::Told;
 use super::page;
@@ -197,11 +198,16 @@ impl Bench<'_> {
         let raw = self.path("new.raw");
         let content = self.path("content");
         match self.kind {
-            Kind::Volume => {
+            kind if kind.is_volume() => {
                 let names = content.join("names");
                 std::fs::create_dir_all(&names).context("making a folder for names")?;
                 let volume = Volume::in_folder(&names);
-                volume.make(&content.join("image"), VOLUME_MIB, Path::new("/disk/image"))?;
+                volume.make(
+                    self.kind,
+                    &content.join("image"),
+                    VOLUME_MIB,
+                    Path::new("/disk/image"),
+                )?;
             }
             kind => image_tools::make(kind, &content.join("image"), IMAGE_MIB)?,
         }
@@ -220,7 +226,7 @@ impl Bench<'_> {
         let interval = ["100ms", "1s", "5s"][self.rng.random_range(0..3)];
         let Judge { seed, clients, life, .. } = &self.judge;
         let more = match self.kind {
-            Kind::Volume => "--names /disk/names".to_owned(),
+            kind if kind.is_volume() => "--names /disk/names".to_owned(),
             _ => format!("--belay-arg=--checkpoint-interval --belay-arg={interval}"),
         };
         let append = format!(
@@ -285,7 +291,7 @@ impl Bench<'_> {
         let mounted = Mounted(mountpoint.clone());
         let image = mountpoint.join("image");
         let found = match self.kind {
-            Kind::Volume => self.mounted_again(&mountpoint)?,
+            kind if kind.is_volume() => self.mounted_again(&mountpoint)?,
             kind => {
                 self.counts.note(repair(&image, &self.path("state"))?);
                 let path = self.path("repaired");
@@ -308,8 +314,12 @@ impl Bench<'_> {
         let volume = Volume::in_folder(&self.path("names"));
         volume.point_to(&folder.join("image"))?;
         let (mountpoint, state) = (self.path("volume"), self.path("state"));
-        let found =
-            volume.with(&mountpoint, &state, &self.path("again.log"), check::read_folder)?;
+        let found = volume.with(&mountpoint, &state, &self.path("again.log"), |folder| {
+            if self.kind == Kind::VolumeInPlace {
+                in_place::mend(folder)?;
+            }
+            check::read_folder(folder)
+        })?;
         volume.check()?;
         Ok(found)
     }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use belay_fixtures::process::{self, Process};
-use belay_fixtures::{Belay, mounts};
+use belay_fixtures::{Belay, Kind, mounts};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -40,8 +40,8 @@ impl Volume {
         Ok(command)
     }
 
-    /// Makes a volume of that size on a new image, which will be found at another place later.
-    pub fn make(&self, image: &Path, mib: u64, place: &Path) -> Result<()> {
+    /// Makes a volume of that kind and size on a new image, which will be found at another place later.
+    pub fn make(&self, kind: Kind, image: &Path, mib: u64, place: &Path) -> Result<()> {
         for old in [image.to_owned(), self.file()] {
             if old.exists() {
                 std::fs::remove_file(&old)
@@ -49,7 +49,9 @@ impl Volume {
             }
         }
         let store = format!("{}:{mib}M", image.display());
-        process::run_ok(self.command(&["create", NAME, "--store", &store])?, LIMIT)?;
+        let data = if kind == Kind::VolumeInPlace { "in-place" } else { "out-of-place" };
+        let words = ["create", NAME, "--data", data, "--store", &store];
+        process::run_ok(self.command(&words)?, LIMIT)?;
         self.point_to(place)
     }
 

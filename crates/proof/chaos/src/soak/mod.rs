@@ -235,7 +235,7 @@ impl<'a> Soak<'a> {
             Subject::Held => {
                 let mut words = args.belay_args.clone();
                 // Its processes are killed whatever they do: that a request was there several times in a row is no fault of it.
-                words.extend((self.kind == Kind::Volume).then(|| "--poison-after=0".to_owned()));
+                words.extend(self.kind.is_volume().then(|| "--poison-after=0".to_owned()));
                 killer::held(&words)
             }
             Subject::Bare => Mode::Bare,

@@ -40,7 +40,7 @@ impl Source for Fixtures {
         };
         // A volume is never without belay: what nobody disturbs stands for the bare daemon.
         let mode = match self.kind {
-            Kind::Volume => Mode::held(),
+            Kind::Volume | Kind::VolumeInPlace => Mode::held(),
             _ => self.column.mode(&self.best),
         };
         let fixture = Fixture::start(self.kind, &mode, &options)?;
@@ -53,7 +53,7 @@ impl Source for Fixtures {
 
     /// The image must be looked at without its daemon.
     fn is_reusable(&self) -> bool {
-        self.kind.backed_by_directory() || self.kind == Kind::Volume
+        self.kind.backed_by_directory() || self.kind.is_volume()
     }
 
     fn is_bare(&self) -> bool {
@@ -171,7 +171,7 @@ impl Subject for Mounted {
         if self.fixture.kind().backed_by_directory() {
             return Snapshot::read(&backing.join(name), look).map(Some);
         }
-        if matches!(self.fixture.kind(), Kind::Zoo(_) | Kind::Volume) {
+        if matches!(self.fixture.kind(), Kind::Zoo(_)) || self.fixture.kind().is_volume() {
             return Ok(None); // what is behind it nobody else can read
         }
         // What becomes of it is seen in the image.

@@ -79,7 +79,7 @@ pub fn run(args: &SuiteArgs) -> Result<bool> {
         let fixture = Fixture::start(*kind, &undisturbed(args, *kind), &options)?;
         let mut bare = repeat(args, &tools, &fixture, "bare")?;
         fixture.stop()?;
-        if *kind == Kind::Volume {
+        if kind.is_volume() {
             // Nobody else's quirks are in it: what fails is its own fault.
             let is_fine = |result: &String| {
                 ["ok", "skipped"].iter().any(|fine| result.eq_ignore_ascii_case(fine))
@@ -135,7 +135,7 @@ pub fn run(args: &SuiteArgs) -> Result<bool> {
 /// The side that is compared with: the bare daemon, or a volume of which nobody kills anything.
 fn undisturbed(args: &SuiteArgs, kind: Kind) -> Mode {
     match kind {
-        Kind::Volume => killer::held(&args.belay_args),
+        Kind::Volume | Kind::VolumeInPlace => killer::held(&args.belay_args),
         _ => Mode::Bare,
     }
 }
