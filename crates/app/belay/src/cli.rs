@@ -67,7 +67,13 @@ pub enum Command {
     Crash(Crash),
     /// Restart the daemon, for example after its program was updated.
     Restart(Mount),
-    /// Make a checkpoint now (policy `epoch`), and return when it is on the image, safe from a power failure.
+    /// Make a checkpoint now (volumes, policy `epoch`), and return when it is safe from a power failure.
+    #[command(
+        long_about = "Make a checkpoint now, and return when it is safe from a power failure.\n\n\
+        All that was written before is then on the stores of a volume, or, under the policy `epoch`, on the image. Other mounts have no \
+        checkpoints. MOUNT may also be the name of a volume that is mounted once. If the current directory has a file of that name, \
+        MOUNT means that file."
+    )]
     Checkpoint(Mount),
     /// Apply what was acknowledged and could not be replayed: the op-log of a mount that became read-only.
     #[command(

@@ -47,6 +47,14 @@ pub trait Subject {
     /// Whether inode numbers tell which names are one file.
     fn numbers_tell_links(&self) -> bool;
 
+    /// Has what it keeps in memory be stored, so that nothing but what is asked of it next has it do something.
+    ///
+    /// # Errors
+    /// If that fails.
+    fn store(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Whether no request waits for the daemon.
     fn is_idle(&self) -> bool;
 

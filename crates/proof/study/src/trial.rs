@@ -102,6 +102,7 @@ impl<S: Subject> Trial<'_, S> {
             .and_then(|result| result.map_err(Into::into))
             .context("making the tree")?;
         self.settle();
+        self.subject.store().context("storing the tree")?;
         Ok(())
     }
 

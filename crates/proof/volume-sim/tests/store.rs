@@ -370,7 +370,7 @@ fn the_logs_have_room() {
         let identity = belay_store::Identity { volume: [1; 16], store, members: vec![store] };
         let parameters = Parameters { data, ..Parameters::default() };
         let mut store = Store::format(&disk, &identity, parameters).unwrap();
-        for byte in 0..7 {
+        for byte in 0..3 {
             assert!(store.append_intent(&[byte; 1 << 20]).unwrap(), "the intent log is full");
         }
         let file = store.create(1, belay_store::Class::Data, b"").unwrap();

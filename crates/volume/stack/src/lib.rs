@@ -13,6 +13,7 @@
 //! | [`cache`] | cache | when checkpoints are taken, and how a sync is made durable |
 //! | [`namespace`] | namespace | the POSIX namespace module, as a FUSE daemon |
 //! | `device` | namespace | how it mounts |
+//! | `asking` | | what is asked of a mounted volume from outside |
 //! | `serving` | namespace | how several threads serve the device |
 //!
 //! The namespace module publishes transactions in the memory, and answers them at once. The cache brings them to the stores, and takes
@@ -21,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+mod asking;
 pub mod cache;
 mod device;
 mod ending;
@@ -35,4 +37,5 @@ pub mod report;
 mod serving;
 pub mod store;
 
+pub use asking::checkpoint;
 pub use place::{Place, Role};

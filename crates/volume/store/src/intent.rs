@@ -25,8 +25,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Blocks of an area of a new store.
 const AREA: u64 = 2048;
-/// Of a small disk, no more than one block of so many, for both.
-const SHARE: u64 = 16;
+/// Of a small disk, one block of so many, for both.
+const SHARE: u64 = 64;
+/// But no less than this, if it is no more than one of so many.
+const LEAST: (u64, u64) = (64, 16);
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -123,7 +125,9 @@ pub struct Broken {
 impl<D: Disk> Store<D> {
     /// Takes room for the log of a new store.
     pub(crate) fn make_intent_log(&mut self) -> Result<()> {
-        let count = (2 * AREA).min(self.geometry.capacity() / SHARE).max(4);
+        let capacity = self.geometry.capacity();
+        let least = LEAST.0.min(capacity / LEAST.1).max(4);
+        let count = (2 * AREA).min(capacity / SHARE).max(least);
         let (first, count) = self.take_row(count)?;
         let both = count / 2 * 2;
         let root = self.root_mut()?;

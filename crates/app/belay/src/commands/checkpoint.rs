@@ -1,9 +1,10 @@
 //! `belay checkpoint`.
 
 use super::mounts;
+use super::volume::{place_of, which};
 use crate::cli::Mount;
 use crate::messages::Out;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use belay_supervisor::protocol::{Answer, Ask, Client};
 use belay_supervisor::threads;
 use std::io::Write;
@@ -33,10 +34,17 @@ fn wake(mountpoint: PathBuf) {
 
 /// Runs it.
 pub fn run(options: &Mount) -> Result<i32> {
-    let (instance, status) = mounts::one(&options.state, &options.mount)?;
+    let (instance, status) =
+        mounts::one(&options.state, &which::mountpoint(&options.state, &options.mount)?)?;
     let place = &status.mountpoint;
     if !instance.alive {
         bail!("{place}: belay gave up on it before; clean up with `umount {place}`");
+    }
+    if let Some(volume) = place_of(&instance) {
+        belay_stack::checkpoint(&volume)
+            .with_context(|| format!("{place}: no checkpoint; see `belay volume status`"))?;
+        writeln!(Out, "all that was written is on the stores")?;
+        return Ok(0);
     }
     wake(place.into());
     match Client::connect(&instance.dir)?.ask(&Ask::Checkpoint, Some(PATIENCE)) {

@@ -155,6 +155,11 @@ impl Subject for Mounted {
         self.fixture.kind().numbers_tell_links()
     }
 
+    /// What a volume has in memory goes to its stores some seconds later, or now.
+    fn store(&self) -> Result<()> {
+        if self.fixture.kind().is_volume() { self.fixture.take_checkpoint() } else { Ok(()) }
+    }
+
     fn is_idle(&self) -> bool {
         !mounts::requests_waiting(self.fixture.mountpoint()).is_ok_and(|n| n > 0)
             && self.is_committed()
