@@ -19,15 +19,18 @@
 //! | `memory` | what is in the buffers of a stopped thread |
 //! | `watch` | which request is being served, and where is it |
 //! | `tracer` | how are threads attached, resumed and let go |
+//! | `countdown` | how is a process killed at any system call, whatever it works on |
 #![forbid(unsafe_code)]
 
 mod breakpoints;
 mod calls;
+mod countdown;
 mod memory;
 pub mod plan;
 mod registers;
 mod tracer;
 mod watch;
 
+pub use countdown::Countdown;
 pub use plan::{Effect, Fault, FaultSignal, Plan, Point, Report, Request, Scope, Target};
 pub use tracer::Tracer;

@@ -72,7 +72,7 @@ impl Drop for Tracer {
     }
 }
 
-fn joined(thread: JoinHandle<Result<Report>>) -> Result<Report> {
+pub(crate) fn joined<T>(thread: JoinHandle<Result<T>>) -> Result<T> {
     thread.join().map_err(|_| anyhow!("the tracer's thread panicked"))?
 }
 
@@ -324,13 +324,13 @@ impl Loop {
 }
 
 /// The child process that wakes the tracer.
-struct Bell {
+pub(crate) struct Bell {
     child: Child,
-    ringer: Option<ChildStdin>,
+    pub ringer: Option<ChildStdin>,
 }
 
 impl Bell {
-    fn new() -> Result<Self> {
+    pub fn new() -> Result<Self> {
         let mut cat = Command::new("cat");
         cat.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = cat.spawn().context("starting `cat`, which wakes the tracer")?;
@@ -338,12 +338,12 @@ impl Bell {
         Ok(Self { child, ringer })
     }
 
-    fn pid(&self) -> Result<Pid> {
+    pub fn pid(&self) -> Result<Pid> {
         i32::try_from(self.child.id()).map(Pid::from_raw).context("a process id")
     }
 
     /// Takes note that it has rung.
-    fn quiet(&mut self) -> Result<()> {
+    pub fn quiet(&mut self) -> Result<()> {
         self.child.wait().map(drop).context("waiting for `cat`")
     }
 }
