@@ -230,6 +230,9 @@ impl Command {
 /// Options of the processes that belay starts for itself.
 #[derive(Debug, Args)]
 pub struct Hidden {
+    /// What it holds, for people: nothing is done with it.
+    #[arg(allow_hyphen_values = true)]
+    pub holds: Option<OsString>,
     /// More messages.
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,

@@ -107,6 +107,11 @@ fn s112_it_returns_when_the_mount_serves() {
     for of in ["daemon", "supervisor", "keeper"] {
         assert_ne!(session(&status[of]["pid"]), own, "{of}: {status}");
     }
+    for (of, role) in [("supervisor", "supervise"), ("keeper", "keep")] {
+        let line = std::fs::read(format!("/proc/{}/cmdline", status[of]["pid"])).expect("a line");
+        let expected = format!("belay\0{role}\0{}\0", scratch.mount.display());
+        assert_eq!(String::from_utf8_lossy(&line), expected);
+    }
     let output = scratch.ask(&["crash"]);
     assert!(output.status.success(), "{}", text(&output));
     assert_eq!(scratch.read(), "content\n");

@@ -8,6 +8,7 @@ use crate::role::self_as;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -126,13 +127,14 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts it.
+    /// Starts it. `holds`: what it is to hold, for people ([`crate::config::Config::holds`]).
     ///
     /// # Errors
     /// Those of fork and exec.
-    pub fn start(verbose: u8, log: &Log) -> Result<Self> {
+    pub fn start(verbose: u8, holds: &OsStr, log: &Log) -> Result<Self> {
         let (link, theirs) = Link::pair()?;
         let mut command = self_as("keep", verbose);
+        command.arg(holds);
         command.stdin(Stdio::from(theirs.into_fd())).stdout(Stdio::null());
         command.stderr(Stdio::from(log.dup()?));
         let child = command.spawn().map_err(|error| {

@@ -160,6 +160,9 @@ pub struct Config {
     /// The file by which the daemon shows that it waits for a companion (see [`belay_memory::pulse`]): that is no hang of its own.
     #[serde(default)]
     pub pulse: Option<OsText>,
+    /// What keeper and supervisor name in their command lines, for people: the volume, the mountpoint, or the daemon's program.
+    #[serde(default)]
+    pub holds: Option<OsText>,
     /// Signals that did not come to who started belay, nor to what that starts: the daemon has it as it would be without belay.
     #[serde(default)]
     pub blocked_signals: u64,

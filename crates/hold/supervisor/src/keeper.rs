@@ -103,6 +103,8 @@ fn nobody_there() -> Error {
 
 struct Keeper {
     verbose: u8,
+    /// What its processes name.
+    holds: Option<OsText>,
     /// Where what is said goes, if that is a file.
     log: Option<String>,
     fds: Descriptors,
@@ -128,6 +130,7 @@ impl Keeper {
     fn new(config: &Config, fds: Descriptors) -> Result<Self> {
         Ok(Self {
             verbose: config.verbose,
+            holds: config.holds.clone(),
             log: config.log.as_ref().map(OsText::show),
             fds,
             signals: Signals::catch()?,
@@ -179,7 +182,8 @@ impl Keeper {
             history: self.history.iter().copied().collect(),
             stops: self.stops,
         };
-        let (link, pid) = start_self("supervise", self.verbose, &hello, &self.fds)?;
+        let (link, pid) =
+            start_self("supervise", self.verbose, self.holds.as_ref(), &hello, &self.fds)?;
         self.link = Some(link);
         self.supervisor = Watched::open(pid);
         self.started_ns = clock::now();

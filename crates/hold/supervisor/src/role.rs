@@ -3,6 +3,7 @@
 use crate::config::{Config, VERSION};
 use crate::error::{Error, Result};
 use crate::handover::{Descriptors, Link, Note};
+use crate::text::OsText;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -20,11 +21,17 @@ pub fn become_subreaper() -> Result<()> {
 }
 
 /// Starts this very program again with the hidden subcommand `role`, the other end of a link as its
-/// standard input, and sends it `hello` with all descriptors.
+/// standard input, and sends it `hello` with all descriptors. `holds`: what it holds ([`Config::holds`]).
 ///
 /// # Errors
 /// Those of fork and exec, and of sending.
-pub fn start_self(role: &str, verbose: u8, hello: &Note, fds: &Descriptors) -> Result<(Link, u32)> {
+pub fn start_self(
+    role: &str,
+    verbose: u8,
+    holds: Option<&OsText>,
+    hello: &Note,
+    fds: &Descriptors,
+) -> Result<(Link, u32)> {
     let (ours, theirs) = Link::pair()?;
     let wrap = |e: std::io::Error| {
         Error::system("start", format!("belay's {role}"), e, "raise the limit of processes")
@@ -32,6 +39,8 @@ pub fn start_self(role: &str, verbose: u8, hello: &Note, fds: &Descriptors) -> R
     // Sent first: the message waits in the socket, so the new process never waits for us.
     ours.send_descriptors(hello, fds).map_err(|e| wrap(e.into()))?;
     let mut command = self_as(role, verbose);
+    // For people, who see it in the list of processes.
+    command.args(holds.map(|holds| holds.0.as_os_str()));
     let child = command.stdin(Stdio::from(theirs.into_fd())).spawn().map_err(wrap)?;
     Ok((ours, child.id()))
 }

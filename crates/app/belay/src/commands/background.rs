@@ -16,6 +16,7 @@ use belay_supervisor::signals::is_ignored;
 use belay_supervisor::threads;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ExitStatus};
@@ -43,12 +44,12 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts the keeper, which waits for what it is to keep.
-    pub fn start(options: &Run, folder: &Folder) -> Result<Self> {
+    /// Starts the keeper, which waits for what it is to keep, and names it in its command line.
+    pub fn start(options: &Run, holds: &OsStr, folder: &Folder) -> Result<Self> {
         // The daemon inherits it. Whoever has started this reads from it, and no later daemon would find there what the first has read.
         rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
         let log = Log::open(options.log_file.as_deref(), folder)?;
-        Ok(Self { keeper: Keeper::start(options.verbose, &log)?, log })
+        Ok(Self { keeper: Keeper::start(options.verbose, holds, &log)?, log })
     }
 
     /// The keeper's process.

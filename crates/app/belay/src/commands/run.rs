@@ -15,7 +15,7 @@ use belay_supervisor::text::OsText;
 use belay_supervisor::turn::Turn;
 use belay_supervisor::{Policy, instances, keeper, process, signals};
 use rustix::fd::OwnedFd;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ pub fn run(options: &Run) -> Result<i32> {
 pub struct Beside {
     /// Processes.
     pub companions: Vec<Companion>,
+    /// What the mount is called, if not by its mountpoint.
+    pub names: Option<OsString>,
     /// By which it shows that it waits for one of them.
     pub pulse: Option<OsText>,
     /// What is held from the start of the mount to its end.
@@ -90,8 +92,11 @@ pub fn run_with(options: &Run, beside: Beside) -> Result<i32> {
     let instance = instances::create(&state_dir, hint)?;
     let dir = instance.folder.path().to_owned();
     let blocked_signals = signals::unblock()?;
+    let holds = beside.names.unwrap_or_else(|| hint.as_os_str().to_owned());
     let background = match options.background {
-        true => Some(Background::start(options, &instance.folder).inspect_err(|_| retire(&dir))?),
+        true => Some(
+            Background::start(options, &holds, &instance.folder).inspect_err(|_| retire(&dir))?,
+        ),
         false => None,
     };
     let config = Config {
@@ -136,6 +141,7 @@ pub fn run_with(options: &Run, beside: Beside) -> Result<i32> {
         },
         companions: beside.companions,
         pulse: beside.pulse,
+        holds: Some(OsText(holds)),
         blocked_signals,
     };
     let image_fds = match beside.hold {

@@ -41,7 +41,8 @@ impl Supervisor {
             history: Vec::new(),
             stops: u32::from(self.book.stop.is_some()),
         };
-        match start_self("keep", self.config.verbose, &hello, &self.fds) {
+        match start_self("keep", self.config.verbose, self.config.holds.as_ref(), &hello, &self.fds)
+        {
             Ok((link, pid)) => {
                 tracing::warn!("the keeper died; process {pid} takes its place");
                 if let Err(error) = self.events.listen(&link, LINK) {

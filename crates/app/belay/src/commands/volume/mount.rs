@@ -102,6 +102,7 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
         report: Some(OsText::from(place.report(role))),
     };
     let beside = Beside {
+        names: Some(name.as_str().into()),
         companions: vec![companion(Role::Store, stores), companion(Role::Cache, cache)],
         pulse: Some(OsText::from(place.pulse(Role::Namespace))),
         hold: Some(hold.into()),
