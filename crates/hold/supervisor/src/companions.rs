@@ -5,21 +5,26 @@
 //! when those behind it are gone: by a word in their pulse, and SIGTERM. The signal alone, which anybody may send, ends none of them.
 //! One that says that it gives up is not started again, and the mount is given up with it.
 
+mod lives;
 mod one;
 mod said;
 
+use crate::clock;
 use crate::degraded::Reason;
 use crate::error::{Error, Result};
 use crate::process::Exit;
 use crate::signals::SAME_WISH;
 use crate::text::OsText;
 use belay_memory::pulse::Seen;
+pub use lives::End;
+use lives::Lives;
 use one::{One, seen};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use said::Said;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGKILL, SIGTERM};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -59,6 +64,9 @@ pub struct CompanionStatus {
     pub pid: Option<u32>,
     /// How often it was started again under this supervisor.
     pub restarts: u64,
+    /// How its last process under this supervisor ended that nobody had asked to end; `null` if none has.
+    #[serde(default)]
+    pub exit: Option<Exit>,
     /// What it says itself of how it has recovered; `null` if nothing.
     #[serde(default)]
     pub report: Option<serde_json::Value>,
@@ -71,6 +79,8 @@ pub struct Companions {
     shared: Arc<Shared>,
     /// What they say of themselves.
     said: Said,
+    /// How the last process of each has ended.
+    exits: BTreeMap<String, Exit>,
     /// Counted when something is wanted.
     wish: Option<OwnedFd>,
     /// When somebody wanted the end first while they were ending.
@@ -85,6 +95,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     seen: Vec<CompanionStatus>,
+    lives: Lives,
     ends: bool,
     /// Nobody waits for what they bring home any more.
     killed: bool,
@@ -122,13 +133,17 @@ impl Companions {
         let heard = belay_sys::dup_cloexec(wish.as_fd()).map_err(wrap("an event counter"))?;
         let shared = Arc::new(Shared::default());
         shared.state().seen = all.iter().map(One::status).collect();
+        for one in &all {
+            begun(&shared, one);
+        }
         let theirs = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("companions".into())
             .spawn(move || keep(all, &theirs, &heard, verbose))
             .map_err(wrap("a thread"))?;
         let said = companions.iter().map(|one| (one.role.clone(), one.report.clone())).collect();
-        Ok(Self { thread: Some(thread), shared, said: Said(said), wish: Some(wish), hurried: None })
+        let (thread, wish) = (Some(thread), Some(wish));
+        Ok(Self { thread, shared, said: Said(said), exits: BTreeMap::new(), wish, hurried: None })
     }
 
     /// How they are.
@@ -136,8 +151,18 @@ impl Companions {
         let mut seen = self.shared.state().seen.clone();
         for one in &mut seen {
             one.report = self.said.by(&one.role);
+            one.exit = self.exits.get(&one.role).copied();
         }
         seen
+    }
+
+    /// Those that have ended since the last time, though nobody had asked them to. `exit_of` knows how a process ended.
+    pub fn take_ends(&mut self, exit_of: impl Fn(u32) -> Option<Exit>) -> Vec<End> {
+        let ends = self.shared.state().lives.take_ends(clock::now(), exit_of);
+        for end in &ends {
+            self.exits.insert(end.role.clone(), end.exit);
+        }
+        ends
     }
 
     /// Their processes.
@@ -237,6 +262,7 @@ fn keep(mut all: Vec<One>, shared: &Shared, wish: &OwnedFd, verbose: u8) {
                 one.start(verbose);
                 // It is not to be taken for something that the daemon has left.
                 note(shared, place, one);
+                begun(shared, one);
             }
             if one.process.is_none() {
                 next = Some(next.map_or(one.not_before, |next| next.min(one.not_before)));
@@ -263,7 +289,11 @@ fn keep(mut all: Vec<One>, shared: &Shared, wish: &OwnedFd, verbose: u8) {
             }
         }
         wait(&all, wish, next);
-        all.iter_mut().for_each(One::look);
+        for one in &mut all {
+            if let Some((pid, silence)) = one.look() {
+                shared.state().lives.hangs(pid, silence.as_millis() as u64);
+            }
+        }
         if let Some(place) = all.iter().find_map(One::removed) {
             shared.state().removed.get_or_insert_with(|| (place, Instant::now()));
         }
@@ -271,7 +301,11 @@ fn keep(mut all: Vec<One>, shared: &Shared, wish: &OwnedFd, verbose: u8) {
             let Some(process) = one.process.as_ref().filter(|process| process.is_dead()) else {
                 continue;
             };
-            let gave_up = one.gave_up();
+            let (pid, gave_up) = (process.pid, one.gave_up());
+            if one.told {
+                shared.state().lives.forget(pid);
+            }
+            shared.state().lives.end(pid);
             if one.told || gave_up {
                 one.over = true;
                 one.process = None;
@@ -281,14 +315,18 @@ fn keep(mut all: Vec<One>, shared: &Shared, wish: &OwnedFd, verbose: u8) {
                 }
                 continue;
             }
-            tracing::info!(
-                "{} process {} has ended; starting another",
-                one.companion.role,
-                process.pid
-            );
+            tracing::debug!("{} process {pid} has ended; starting another", one.companion.role);
             one.ended();
             note(shared, place, one);
+            begun(shared, one);
         }
+    }
+}
+
+/// It may have another process now.
+fn begun(shared: &Shared, one: &One) {
+    if let Some(process) = &one.process {
+        shared.state().lives.begin(&one.companion.role, process.pid);
     }
 }
 

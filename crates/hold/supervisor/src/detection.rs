@@ -25,6 +25,11 @@ pub enum Detection {
         /// Which, and how long.
         request: String,
     },
+    /// A process beside the daemon did not get on.
+    Stuck {
+        /// For how long, in milliseconds.
+        silence_ms: u64,
+    },
     /// It used too much memory.
     Memory {
         /// How much, in bytes.

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Version of the JSON of a report. It grows by one when a field changes its meaning or goes.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -38,7 +39,10 @@ pub struct Report {
     pub command: String,
     /// When the end was noticed: RFC 3339, UTC.
     pub time: String,
-    /// The generation that died, counted from 0.
+    /// What the process was for, if it was one beside the daemon; `null` for a daemon.
+    #[serde(default)]
+    pub role: Option<String>,
+    /// The generation that died, counted from 0; of a process beside the daemon, the daemon's.
     pub generation: u32,
     /// Its process id.
     pub pid: u32,
@@ -149,15 +153,17 @@ impl Report {
         writeln!(out, "mount:      {}", one_line(&self.mountpoint))?;
         writeln!(out, "command:    {}", one_line(&self.command))?;
         writeln!(out, "time:       {}", self.time)?;
-        writeln!(
-            out,
-            "daemon:     generation {}, process {}, {}",
-            self.generation,
-            self.pid,
-            self.exit.show()
-        )?;
+        let (pid, exit) = (self.pid, self.exit.show());
+        match &self.role {
+            None => {
+                writeln!(out, "daemon:     generation {}, process {pid}, {exit}", self.generation)?
+            }
+            Some(role) => writeln!(out, "beside it:  {}, process {pid}, {exit}", one_line(role))?,
+        }
         writeln!(out, "noticed by: {}", one_line(&show_detection(&self.detection)))?;
         let outcome = match self.outcome {
+            Outcome::Recovered if self.role.is_some() => "another process was started",
+            Outcome::Interrupted if self.role.is_some() => "no other process could be started yet",
             Outcome::Recovered => "recovered",
             Outcome::Interrupted => "interrupted by the death of the successor",
             Outcome::GaveUp => GAVE_UP,
@@ -176,6 +182,8 @@ impl Report {
         }
         match self.blackout_us {
             Some(us) => writeln!(out, "blackout:   {us} us")?,
+            // Who needs it waits, and who does not notices nothing.
+            None if self.role.is_some() => {}
             None => writeln!(out, "blackout:   not over")?,
         }
         let p = &self.phases_us;
@@ -263,6 +271,10 @@ pub fn show_detection(detection: &Detection) -> String {
         Detection::Death => "the end of its process".to_owned(),
         Detection::NotStarted { why } => format!("the start, which failed: {why}"),
         Detection::Hang { request } => format!("a request in flight for too long: {request}"),
+        Detection::Stuck { silence_ms } => format!(
+            "its not getting on for {} (--hang-timeout)",
+            text::span(Duration::from_millis(*silence_ms))
+        ),
         Detection::Memory { bytes, limit } => {
             let [bytes, limit] = [bytes, limit].map(|number| text::bytes(*number));
             format!("its memory: {bytes}, which is more than {limit} (--memory-limit)")
@@ -298,6 +310,7 @@ pub(crate) fn example() -> Report {
         mountpoint: "/mnt/data".into(),
         command: "sshfs -f host:/data /mnt/data".into(),
         time: clock::rfc3339(1_700_000_000_123),
+        role: None,
         generation: 6,
         pid: 4242,
         exit: Exit::Signal(11),

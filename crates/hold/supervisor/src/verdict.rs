@@ -134,6 +134,7 @@ pub fn blame(exit: Exit, detection: &Detection, from_outside: Option<bool>) -> B
         | Detection::StartTimeout
         | Detection::Violation { .. } => Blame::Own,
         Detection::NotStarted { .. }
+        | Detection::Stuck { .. }
         | Detection::Unheld { .. }
         | Detection::GaveUp
         | Detection::Requested { .. }

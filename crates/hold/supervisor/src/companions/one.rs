@@ -126,9 +126,9 @@ impl One {
         }
     }
 
-    /// Kills it if it hangs.
-    pub fn look(&mut self) {
-        let Some(process) = &self.process else { return };
+    /// Kills it if it hangs; gives which process that was, and for how long it had not got on.
+    pub fn look(&mut self) -> Option<(u32, Duration)> {
+        let process = self.process.as_ref()?;
         let seen = seen(&self.shown);
         let gets_on = seen != self.pulse.0 || seen.waits && !is_stopped(process.pid);
         self.pulse.0 = seen;
@@ -145,7 +145,9 @@ impl One {
             );
             let _ = process.signal(SIGKILL);
             self.pulse.1 = Silence::new(clock::now());
+            return Some((process.pid, silence));
         }
+        None
     }
 
     /// The folder that its files are in, if one of them has no name any more.
@@ -160,7 +162,7 @@ impl One {
     pub fn status(&self) -> CompanionStatus {
         let pid = self.process.as_ref().map(|process| process.pid);
         let (role, restarts) = (self.companion.role.clone(), self.restarts);
-        CompanionStatus { role, pid, restarts, report: None }
+        CompanionStatus { role, pid, restarts, exit: None, report: None }
     }
 
     /// It has ended: the next one is due.

@@ -75,7 +75,9 @@ impl Status {
         for one in &self.companions {
             let process = one.pid.map_or("no process".to_owned(), |pid| format!("process {pid}"));
             let again = text::counted(one.restarts, "restart", "restarts");
-            writeln!(out, "  beside      {} ({process}), {again}", one.role)?;
+            let last = one.exit.map(|exit| format!("; the last one {}", exit.told()));
+            let last = last.unwrap_or_default();
+            writeln!(out, "  beside      {} ({process}), {again}{last}", one.role)?;
         }
         writeln!(
             out,

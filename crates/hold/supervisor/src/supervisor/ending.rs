@@ -187,6 +187,7 @@ impl Supervisor {
 
     /// Nobody needs the companions any more. Gives what is to be said if one did not bring home what it had.
     fn end_companions(&mut self) -> Option<String> {
+        self.hear_companions();
         self.companions.end();
         while !self.companions.have_ended() {
             std::thread::sleep(LOOK);

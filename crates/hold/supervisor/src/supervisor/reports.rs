@@ -3,15 +3,21 @@
 use super::Supervisor;
 use crate::autopsy::{self, Site};
 use crate::clock;
+use crate::companions::End;
+use crate::detection::Detection;
 use crate::handover::Descriptors;
 use crate::inflight::Requests;
 use crate::instances::REPORTS;
 use crate::ledger::Crash;
+use crate::process::ended_child;
 use crate::report::{self, Decided, Outcome, Phases, Report, SCHEMA_VERSION};
+use crate::text;
 use belay_effects::remains::{self, Remains};
 use belay_recorder::Layout;
 use belay_recorder::control::{COUNTER_NAMES, Instant};
 use rustix::fd::AsFd;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 impl Supervisor {
@@ -70,6 +76,61 @@ impl Supervisor {
         remains::read(&requests.view(), layout, generation).map(Box::new)
     }
 
+    /// Tells how processes beside the daemon have ended, each with a report.
+    pub(super) fn hear_companions(&mut self) {
+        // The status of a child of this process may not have been taken yet.
+        let exit_of = |pid| self.exits.of(pid).or_else(|| ended_child(pid));
+        for end in self.companions.take_ends(exit_of) {
+            let report = self.companion_report(&end);
+            let written = self.folder.child(REPORTS).and_then(|reports| report.write(&reports));
+            let shown = match written {
+                Ok(path) => format!("; report {}", path.display()),
+                Err(error) => {
+                    self.book.tally.not_written();
+                    format!("; no report: {error}")
+                }
+            };
+            let next = match end.next {
+                Some((pid, _)) => format!("process {pid} takes its place"),
+                None => "nothing is in its place".to_owned(),
+            };
+            let End { role, pid, exit, .. } = end;
+            tracing::warn!("{role} process {pid} {}; {next}{shown}", exit.told());
+            self.keep_book();
+        }
+    }
+
+    fn companion_report(&mut self, end: &End) -> Report {
+        let companion = self.config.companions.iter().find(|one| one.role == end.role);
+        let words = companion.map(|one| one.words.as_slice()).unwrap_or_default();
+        let command = [OsStr::new("belay")].into_iter().chain(words.iter().map(|word| &*word.0));
+        let spawned = end.next.and_then(|(_, at)| report::phase(end.died_ns, at));
+        let death = |silence_ms| Detection::Stuck { silence_ms };
+        Report {
+            schema_version: SCHEMA_VERSION,
+            number: self.book.tally.reported(),
+            mountpoint: self.mountpoint(),
+            command: text::command_line(command),
+            time: clock::rfc3339(end.died_wall_ms),
+            role: Some(end.role.clone()),
+            generation: self.book.generation,
+            pid: end.pid,
+            exit: end.exit,
+            detection: end.silence_ms.map_or(Detection::Death, death),
+            outcome: if end.next.is_some() { Outcome::Recovered } else { Outcome::Interrupted },
+            blackout_us: None,
+            phases_us: Phases { spawned, ..Phases::default() },
+            crash: None,
+            in_flight: Vec::new(),
+            journals: Vec::new(),
+            decisions: Vec::new(),
+            counters: BTreeMap::new(),
+            killed: Vec::new(),
+            stderr: Vec::new(),
+            read_only: None,
+        }
+    }
+
     fn make_report(
         &self,
         crash: &Crash,
@@ -105,6 +166,7 @@ impl Supervisor {
             mountpoint: self.mountpoint(),
             command: self.config.command_line(),
             time: clock::rfc3339(crash.died_wall_ms),
+            role: None,
             generation: crash.generation,
             pid: crash.pid,
             exit: crash.exit,

@@ -158,6 +158,7 @@ impl Supervisor {
 
     pub(super) fn status(&mut self) -> Status {
         self.hear_losses();
+        self.hear_companions();
         self.look_for_progress();
         let control = self.control();
         let count = |counter| control.counter(counter);

@@ -71,6 +71,7 @@ impl Supervisor {
             self.hold_connections(); // the daemon may have connected anew
         }
         self.look_for_progress();
+        self.hear_companions();
         self.check_limits();
         self.look_for_unmount();
     }

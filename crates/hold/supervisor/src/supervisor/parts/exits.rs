@@ -28,7 +28,12 @@ impl Exits {
         self.last.drain(..excess);
     }
 
-    /// How process `pid` has ended, which is forgotten with that.
+    /// How process `pid` has ended.
+    pub fn of(&self, pid: u32) -> Option<Exit> {
+        self.last.iter().rfind(|exited| exited.pid == pid).map(|exited| exited.exit)
+    }
+
+    /// The same, which is forgotten with that.
     pub fn take(&mut self, pid: u32) -> Option<Exit> {
         let found = self.last.iter().rposition(|exited| exited.pid == pid)?;
         self.last.remove(found).map(|exited| exited.exit)
