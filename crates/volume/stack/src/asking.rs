@@ -2,7 +2,8 @@
 
 use crate::place::{Place, Role};
 use anyhow::{Result, bail};
-use belay_channel::{CacheAnswer, CacheAsk, Connection, Waits};
+use belay_channel::client::Waits;
+use belay_channel::{CacheAnswer, CacheAsk, Connection};
 use std::time::{Duration, Instant};
 
 /// For how long nobody may be there who was asked: whoever dies has a successor soon.
