@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    const CONTENT: [u8; 5 * BLOCK] = [7; 5 * BLOCK];
+    static CONTENT: [u8; 5 * BLOCK] = [7; 5 * BLOCK];
 
     /// A store with a file in its last checkpoint, and more that was written since.
     fn changed(disk: &Memory) -> (Store<&Memory>, FileId) {
@@ -159,10 +159,13 @@ mod tests {
         store.nodes.change(key).unwrap()[bit as usize / 8] ^= 1 << (bit % 8);
     }
 
+    /// Makes something wrong in memory.
+    type Wrong<'w> = &'w dyn Fn(&mut Store<&Memory>);
+
     /// Whatever memory has wrong of what is free: the checkpoint is none, and the one before is there as it was.
     #[test]
     fn a_bitmap_that_is_wrong_in_memory_stops_the_checkpoint() {
-        let wrongs: [(&str, &dyn Fn(&mut Store<&Memory>)); 8] = [
+        let wrongs: [(&str, Wrong<'_>); 8] = [
             ("a root's bit", &|store| flip(store, 1)),
             ("a bit of the group's own blocks", &|store| flip(store, 64)),
             ("a bit behind the group", &|store| flip(store, 2000)),
