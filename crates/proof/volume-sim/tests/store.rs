@@ -361,6 +361,44 @@ fn what_is_overwritten_behind_a_failed_flush_is_known() {
     }
 }
 
+/// A file that was longer when its last block was overwritten is as long as before after a power failure: behind its end are zeros, which
+/// is seen when it becomes longer again.
+#[test]
+fn nothing_of_an_overwrite_stays_behind_the_end_of_a_file() {
+    const END: usize = BLOCK + 1000;
+    for step in 0.. {
+        let disk = SimDisk::new(SMALL);
+        let (mut store, file) = in_place(&disk);
+        store.set_size(file, END as u64).unwrap();
+        store.checkpoint().unwrap();
+        store.write(file, 1, &[2; BLOCK]).unwrap();
+        store.set_size(file, 2 * BLOCK as u64).unwrap();
+        disk.power().end_at(Some(disk.power().steps() + step));
+        let taken = store.checkpoint().is_ok();
+        // The second of the two may end while the tail is cleared.
+        for seed in 0..2 {
+            disk.power_failure_with(100, &mut Random::seed_from_u64(seed));
+            disk.power().end_at(Some(disk.power().steps() + seed * step));
+            let _ = Store::open_last(&disk).and_then(|mut store| store.checkpoint().map(drop));
+        }
+        disk.power().end_at(None);
+        let mut store = Store::open_last(&disk).unwrap();
+        let is_longer = store.attributes(file).unwrap().size > END as u64;
+        store.set_size(file, 2 * BLOCK as u64).unwrap();
+        let mut found = ZEROS;
+        store.read(file, 1, &mut found).unwrap();
+        let (before, behind) = found.split_at(END - BLOCK);
+        assert!([1, 2].iter().any(|byte| before.iter().all(|one| one == byte)), "step {step}");
+        let wanted = if is_longer { 2 } else { 0 };
+        let first = behind.iter().find(|byte| **byte != wanted);
+        assert_eq!(first, None, "step {step}, wanted {wanted}");
+        if taken {
+            assert!(step > 5);
+            break;
+        }
+    }
+}
+
 /// The logs of a new store are as long as they are to be, whatever is at its begin.
 #[test]
 fn the_logs_have_room() {

@@ -173,18 +173,39 @@ impl<D: Disk> Store<D> {
                 known.entry(at).or_default().push(Checksum(record.checksum.get()));
             }
         }
+        let mut newer = Vec::new();
         for ((file, number), checksums) in known {
             match self.overwritten_block(file, number) {
-                Ok(Some(place)) => {
+                Ok(Some((position, content))) => {
                     self.resync.found.push((file, number));
-                    self.take_in(place, &checksums)?;
+                    if self.take_in(position, &content, &checksums)? {
+                        newer.push((file, number, content));
+                    }
                 }
                 Err(why) if why.may_pass() => self.not_yet(&why),
                 // It is nobody's any more, or cannot be had whatever the log says.
                 Ok(None) | Err(_) => {}
             }
         }
+        if self.unresolved().is_none() {
+            for (file, number, content) in newer {
+                self.cut_behind_end(file, number, content)?;
+            }
+        }
         Ok(())
+    }
+
+    /// Makes zeros of what a block that was overwritten has behind the end of its file. A file was longer when its last block was written, and
+    /// is as long as before again; if it becomes longer once more, there must be zeros.
+    fn cut_behind_end(&mut self, file: FileId, number: u64, mut content: Block) -> Result<()> {
+        let size = self.inode(file)?.1.size.get();
+        let within = size.saturating_sub(number.saturating_mul(BLOCK as u64)).min(BLOCK as u64);
+        let behind = content.get_mut(within as usize..).unwrap_or_default();
+        if behind.iter().all(|byte| *byte == 0) {
+            return Ok(());
+        }
+        behind.fill(0);
+        self.write(file, number, &content)
     }
 
     /// It cannot be told yet what was overwritten.
@@ -265,18 +286,20 @@ impl<D: Disk> Store<D> {
         Ok(Some(((key, slot), content)))
     }
 
-    /// Takes in a block that was overwritten, with the checksums that it may have.
+    /// Takes in a block that was overwritten, with the checksums that it may have. Gives whether it has been.
     fn take_in(
         &mut self,
-        ((key, slot), content): (Position, Block),
+        (key, slot): Position,
+        content: &Block,
         checksums: &[Checksum],
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let pointer = self.nodes.pointer(key, slot)?;
-        let is = Checksum::of(self.seed, &content);
-        if is != pointer.checksum() && checksums.contains(&is) {
+        let is = Checksum::of(self.seed, content);
+        let is_newer = is != pointer.checksum() && checksums.contains(&is);
+        if is_newer {
             self.nodes.set(key, slot, pointer.stable().with_checksum(is))?;
         }
-        Ok(())
+        Ok(is_newer)
     }
 
     /// What could not be read when the store was opened, and why, if that hides which blocks were overwritten before. Nothing can be changed
