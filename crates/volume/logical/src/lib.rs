@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`volume`] | how a volume is made, and opened at the newest checkpoint that all stores have |
 //! | [`mapping`] | which physical files an object consists of |
+//! | `intents` | what was synced since the last checkpoint |
 //! | [`objects`] | the operations on objects |
 //! | [`check`] | whether all of it is as it should be |
 //!
@@ -12,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+mod intents;
 pub mod mapping;
 mod objects;
 mod volume;

@@ -2,7 +2,6 @@
 
 use belay_disk::{BLOCK, Disk, ZEROS};
 use belay_object::{Credit, ObjectId, Room};
-use belay_store::intent::Broken;
 use belay_store::root::{self, Checkpoint};
 use belay_store::{Class, FileId, Identity, Parameters, Store};
 use std::io;
@@ -308,15 +307,6 @@ impl<D: Disk> Logical<D> {
         Ok(())
     }
 
-    /// Appends something to the intent log of the first store, and makes it durable. False if there is no room.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub fn append_intent(&mut self, bytes: &[u8]) -> Result<bool> {
-        let store = self.store(0)?;
-        store.append_intent(bytes).map_err(|why| Error::Store { store: 0, why })
-    }
-
     /// What was appended to the intent log. Only of a volume to which nothing was done yet.
     ///
     /// # Errors
@@ -324,14 +314,6 @@ impl<D: Disk> Logical<D> {
     pub fn intents(&self) -> Result<Vec<Vec<u8>>> {
         let store = self.stores.first().ok_or(Error::Damaged("there is no store"))?;
         store.intents().map_err(|why| Error::Store { store: 0, why })
-    }
-
-    /// Ends the intent log where it is damaged, and gives up what is behind that. Only of a volume to which nothing was done yet.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub fn cut_intents(&mut self) -> Result<Option<Broken>> {
-        self.store(0)?.cut_intents().map_err(|why| Error::Store { store: 0, why })
     }
 
     /// How much room all stores have together, and what can be taken on each of them: which one an object is on, and the next one will be,

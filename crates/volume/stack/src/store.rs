@@ -82,9 +82,9 @@ struct Stores {
     failed: Option<(Instant, String)>,
     /// Who may change something.
     writer: Option<u64>,
-    /// The checkpoint that is being taken. Until it is there nothing else is changed.
+    /// The checkpoint that is being taken, or what is being appended to the intent log. Until that is done nothing else is changed.
     taking: Option<Taking>,
-    /// Answers to who has asked for one.
+    /// Answers to who has asked for it.
     answered: Vec<(u64, Answered)>,
     intents: Option<Vec<Vec<u8>>>,
 }
@@ -205,6 +205,19 @@ impl Stores {
         }
     }
 
+    /// Begins to append to the intent log, which is answered when it is durable: `None`, or why it is not.
+    fn begin_append(&mut self, client: u64, bytes: &[u8]) -> Option<Answered> {
+        let volume = self.volume().map_err(anyhow::Error::msg);
+        match volume.and_then(|volume| Taking::append(volume, client, bytes)) {
+            Ok(Some(begun)) => {
+                self.taking = Some(begun);
+                None
+            }
+            Ok(None) => Some(Ok(StoreAnswer::Appended(false))),
+            Err(why) => Some(self.gives_up(&why)),
+        }
+    }
+
     /// Goes on with it, and waits for a flush if that is not over: `None` if it goes on later.
     fn go_on(&mut self) -> Option<(u64, Answered)> {
         let taking = self.taking.take()?;
@@ -216,7 +229,7 @@ impl Stores {
                 self.taking = Some(taking);
                 None
             }
-            Ok(Next::Taken(epoch)) => Some((client, Ok(StoreAnswer::Number(epoch)))),
+            Ok(Next::Done(answer)) => Some((client, Ok(answer))),
             Err(why) => Some((client, self.gives_up(&why))),
         }
     }
@@ -253,16 +266,14 @@ impl Stores {
                 let Credit { blocks, pairs } = room.credit;
                 Ok(StoreAnswer::Room([room.capacity, room.free, room.available, blocks, pairs]))
             }
-            StoreAsk::AppendIntent(bytes) => self.change(|volume| {
-                let done = volume.append_intent(&bytes).map_err(|why| why.to_string())?;
-                Ok(StoreAnswer::Appended(done))
-            }),
             StoreAsk::Intents => Ok(StoreAnswer::Number(self.intents()?.len() as u64)),
             StoreAsk::Intent(number) => {
                 let found = self.intents()?.get(number as usize).cloned();
                 Ok(StoreAnswer::Bytes(found.ok_or("there is no such intent")?))
             }
-            StoreAsk::Checkpoint(_) => Err("this is answered later".to_owned()),
+            StoreAsk::Checkpoint(_) | StoreAsk::AppendIntent(_) => {
+                Err("this is answered later".to_owned())
+            }
         }
     }
 }
@@ -321,6 +332,7 @@ impl Service for Stores {
                 Err("another process changes this volume now".to_owned())
             }
             Checkpoint(upto) => self.begin_checkpoint(client, upto)?,
+            AppendIntent(bytes) => self.begin_append(client, &bytes)?,
             ask => self.serve(client, ask),
         };
         Some(answered.unwrap_or_else(StoreAnswer::Refused))

@@ -163,6 +163,20 @@ impl<D: Disk> Store<D> {
     /// # Errors
     /// Those of the disk.
     pub fn append_intent(&mut self, bytes: &[u8]) -> Result<bool> {
+        let has_room = self.begin_append(bytes)?;
+        if has_room {
+            blocks::flush(&self.disk)?;
+            self.end_append();
+        }
+        Ok(has_room)
+    }
+
+    /// The first half of that, for whoever reads while the disk is flushed. If there is room a flush comes next, and then
+    /// [`Store::end_append`]. Until then nothing is changed; after an error of the flush the store must be opened again.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn begin_append(&mut self, bytes: &[u8]) -> Result<bool> {
         let last = self.epoch() - 1;
         let (first, room) = self.area(last)?;
         let is_marked = self.tail.is_some_and(|tail| tail.used > 0);
@@ -193,9 +207,13 @@ impl<D: Disk> Store<D> {
             tail = Tail { used: tail.used + 1, before: checksum };
         }
         blocks::write(&self.disk, first + from, appended.as_flattened())?;
-        blocks::flush(&self.disk)?;
-        self.tail = Some(tail);
+        self.appended = Some(tail);
         Ok(true)
+    }
+
+    /// The second half: the disk was flushed.
+    pub fn end_append(&mut self) {
+        self.tail = self.appended.take().or(self.tail);
     }
 
     /// Writes what an area has once more, and gives where it ends; `None` if not all of it can be read. Whoever appended it may have been

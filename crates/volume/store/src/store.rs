@@ -27,6 +27,8 @@ pub struct Store<D> {
     pub(crate) resync: Resync,
     /// Where the next intent goes, if that is known.
     pub(crate) tail: Option<Tail>,
+    /// Where it ends once what is being appended is durable.
+    pub(crate) appended: Option<Tail>,
     pub(crate) geometry: Geometry,
     pub(crate) seed: u64,
     pub(crate) step: Step,
@@ -118,6 +120,7 @@ impl<D: Disk> Store<D> {
             space,
             resync,
             tail: None,
+            appended: None,
             geometry,
             seed,
             step: Step::default(),

@@ -1,8 +1,9 @@
-//! A checkpoint that is being taken. The disks are flushed in a thread, so that who reads waits for none of that: a flush can take as long
-//! as a disk is busy.
+//! A checkpoint that is being taken, or what is being appended to the intent log. The disks are flushed in a thread, so that who reads waits
+//! for none of that: a flush can take as long as a disk is busy.
 
 use crate::pulse::AwaitedDisk;
 use anyhow::{Context, Result};
+use belay_channel::StoreAnswer;
 use belay_disk::Disk;
 use belay_logical::Logical;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -10,29 +11,52 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread::{self, JoinHandle};
 
-/// The checkpoint that somebody has asked for.
+/// What somebody has asked for.
 #[derive(Debug)]
 pub(super) struct Taking {
     /// Who.
     pub(super) client: u64,
-    is_sealed: bool,
+    step: Step,
     flush: Flush,
+}
+
+/// What is flushed.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// All of a checkpoint but its roots.
+    Blocks,
+    /// Its roots.
+    Roots,
+    /// An append to the intent log.
+    Append,
 }
 
 /// What comes after a flush.
 pub(super) enum Next {
     /// Another one.
     Flush(Taking),
-    /// The checkpoint is there: its epoch.
-    Taken(u64),
+    /// It is done.
+    Done(StoreAnswer),
 }
 
 impl Taking {
-    /// Begins it: it has to reach up to that transaction.
+    /// Begins a checkpoint: it has to reach up to that transaction.
     pub(super) fn begin(volume: &mut Logical<AwaitedDisk>, client: u64, upto: u64) -> Result<Self> {
         volume.set_upto(upto)?;
         volume.begin_checkpoint()?;
-        Ok(Self { client, is_sealed: false, flush: Flush::begin(volume)? })
+        Ok(Self { client, step: Step::Blocks, flush: Flush::begin(volume)? })
+    }
+
+    /// Begins to append something to the intent log; `None` if that has no room.
+    pub(super) fn append(
+        volume: &mut Logical<AwaitedDisk>,
+        client: u64,
+        bytes: &[u8],
+    ) -> Result<Option<Self>> {
+        if !volume.begin_append(bytes)? {
+            return Ok(None);
+        }
+        Ok(Some(Self { client, step: Step::Append, flush: Flush::begin(volume)? }))
     }
 
     /// Goes on when the flush is over, for which it waits.
@@ -42,11 +66,17 @@ impl Taking {
             disk.flushed(done.is_ok());
         }
         volume.flushed(flushed)?;
-        if self.is_sealed {
-            return Ok(Next::Taken(volume.end_checkpoint()?));
+        match self.step {
+            Step::Blocks => {
+                volume.seal_checkpoint()?;
+                Ok(Next::Flush(Self { step: Step::Roots, flush: Flush::begin(volume)?, ..self }))
+            }
+            Step::Roots => Ok(Next::Done(StoreAnswer::Number(volume.end_checkpoint()?))),
+            Step::Append => {
+                volume.end_append()?;
+                Ok(Next::Done(StoreAnswer::Appended(true)))
+            }
         }
-        volume.seal_checkpoint()?;
-        Ok(Next::Flush(Self { is_sealed: true, flush: Flush::begin(volume)?, ..self }))
     }
 
     /// Whether the flush is over.
