@@ -1,15 +1,17 @@
 //! What is done to a volume, what must come of it, told by a plain directory, and what may be left of it by a power failure.
 
-use super::torn::Torn;
 use crate::Random;
 use crate::posix::plain::Plain;
 use crate::posix::told::{Apart, Told};
 use crate::posix::{Act, random_act};
 use belay_object::PAGE;
 use rand::Rng;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use tempfile::TempDir;
+
+/// By path, the pages of files that could not be read.
+pub(super) type Torn = BTreeMap<String, BTreeSet<usize>>;
 
 /// What is done.
 #[derive(Clone, Debug)]

@@ -1,15 +1,13 @@
 //! What a power failure has torn of data that are written in place: it cannot be read, until it is written once more.
 
+use super::history::Torn;
 use super::request::Answer;
 use super::{Lives, Stop, Whole, wrong};
 use crate::posix::ours;
 use belay_object::{ObjectId, PAGE};
 use belay_posix::namespace::Change;
 use belay_posix::{Kind, ROOT};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// By path, the pages of files that could not be read.
-pub(super) type Torn = BTreeMap<String, BTreeSet<usize>>;
+use std::collections::BTreeMap;
 
 /// What comes in their place.
 const MENDED: [u8; PAGE] = [0xee; PAGE];
