@@ -286,6 +286,20 @@ fn what_a_checkpoint_has_is_not_undone() {
     tested.is_empty();
 }
 
+/// Another sync has had it made durable, and its own could not be.
+#[test]
+fn what_the_intent_log_has_is_not_undone() {
+    let disk = SimDisk::with(20_000, &Power::default());
+    let mut tested = Tested::new(&disk, SMALL);
+    let direct = tested.direct(0, &[2; 5 * PAGE]);
+    assert!(tested.sync(&direct));
+    assert!(!tested.module.undo(direct.number).unwrap());
+    assert!(tested.read() == [2; 5 * PAGE]);
+    tested.lose_power();
+    assert!(tested.read() == [2; 5 * PAGE]);
+    tested.is_empty();
+}
+
 /// Nobody sees what may be undone, nor changes it; what has to do with other files goes on.
 #[test]
 fn a_file_is_held_until_it_is_known_what_is_in_it() {
@@ -309,6 +323,14 @@ fn a_file_is_held_until_it_is_known_what_is_in_it() {
         assert!(matches!(outcome, Outcome::Held(object) if object == file), "{outcome:?}");
     }
     tested.write(other, 0, b"other", 0);
+    // A listing has its name, and waits for none of its files.
+    let list = build::readdirplus(tested.ids(ROOT_ID), 0, 0, 4096);
+    let listed = tested.ask(&list);
+    assert!(
+        [&b"file"[..], b"other"]
+            .iter()
+            .all(|name| listed.windows(name.len()).any(|at| at == *name))
+    );
     assert!(tested.sync(&direct));
     tested.module.settle(direct.number);
     tested.write(file.0, 0, b"text", 0);

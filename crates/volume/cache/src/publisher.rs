@@ -298,14 +298,16 @@ impl<M: Memory> Publisher<M> {
         Err(if self.pending() > 0 { Error::Full } else { Error::NoSpace })
     }
 
-    /// Whether slots are left for what may be undone, besides that of a transaction.
+    /// Whether slots are left for what may be undone, besides that of a transaction. The last one that was trimmed may not be free yet.
     fn find_slots<L>(&self, number: u64, is_revocable: bool) -> Result<(), Error<L>> {
         let kept = self.revocable.len() as u64 + u64::from(is_revocable);
         let slots = u64::from(self.shared.layout.capacity.slots);
-        if kept == 0 || number.saturating_add(kept) < self.shared.trimmed().saturating_add(slots) {
+        if kept == 0
+            || number.saturating_add(kept + 1) < self.shared.trimmed().saturating_add(slots)
+        {
             return Ok(());
         }
-        Err(if slots > kept { Error::Full } else { Error::NoSpace })
+        Err(if slots > kept + 1 { Error::Full } else { Error::NoSpace })
     }
 
     /// Drops a transaction.

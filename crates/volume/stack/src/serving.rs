@@ -310,7 +310,12 @@ impl<'a> Worker<'a> {
         let mut below = Fetched::waiting_for(self.store());
         let outcome = loop {
             match state.module.handle_with(&mut below, message, Time::now()) {
-                Ok(Outcome::Full) if self.make_room() => {}
+                Ok(Outcome::Full) if self.make_room() => {
+                    // What would undo direct I/O takes room until that is durable, which another thread has to be told.
+                    if state.module.has_unsettled() {
+                        state = self.serving.await_settled(state);
+                    }
+                }
                 Ok(Outcome::Held(_)) => state = self.serving.await_settled(state),
                 Ok(outcome) => break Some(outcome),
                 // It waits, and lacks nothing.

@@ -79,10 +79,15 @@ pub(super) fn find<M: Memory>(
             found.remove(&number);
         }
     })?;
-    let mut revocable = BTreeMap::new();
+    let (mut revocable, mut places) = (BTreeMap::new(), 0);
+    let most = shared.cells().count() as usize + shared.frames().count() as usize;
     for (number, (unique, first, objects)) in found {
         if number >= shared.logged() && shared.is_of_mount(number) {
             let one = Revocable::read(shared, number, unique, first, objects)?;
+            places += one.cells.len() + one.frames.len();
+            if places > most {
+                return Err(Undecodable::new("what undoes transactions shares its places"));
+            }
             revocable.insert(number, one);
         }
     }
@@ -102,12 +107,18 @@ impl<M: Memory> Publisher<M> {
         unique: u64,
         reply: &[u8],
     ) -> Result<u64, Error<L>> {
-        let done = self.publish_revocably(&mut draft, &mut undo, unique, reply);
-        if done.is_err() {
-            self.drop_draft(draft);
-            self.drop_draft(undo);
-        }
-        done
+        let published = self.publish_revocably(&mut draft, &mut undo, unique, reply);
+        let (number, first, objects) = match published {
+            Ok(published) => published,
+            Err(why) => {
+                self.drop_draft(draft);
+                self.drop_draft(undo);
+                return Err(why);
+            }
+        };
+        let one = Revocable::read(&self.shared, number, unique, first, objects);
+        self.revocable.insert(number, one.map_err(|why| damaged(&why))?);
+        Ok(number)
     }
 
     fn publish_revocably<L>(
@@ -116,7 +127,7 @@ impl<M: Memory> Publisher<M> {
         undo: &mut Draft,
         unique: u64,
         reply: &[u8],
-    ) -> Result<u64, Error<L>> {
+    ) -> Result<(u64, u32, BTreeSet<ObjectId>), Error<L>> {
         if !draft.transaction.is_revocable() {
             return Err(Error::Final);
         }
@@ -126,9 +137,7 @@ impl<M: Memory> Publisher<M> {
         record.tie = Tie::Revocable(first);
         let objects = objects_of(&record.transaction);
         let number = self.publish(draft, record, Some((&mut undoes, &undo.cells)))?;
-        let one = Revocable::read(&self.shared, number, unique, first, objects);
-        self.revocable.insert(number, one.map_err(|why| damaged(&why))?);
-        Ok(number)
+        Ok((number, first, objects))
     }
 
     /// A transaction is durable: it stays.
@@ -138,7 +147,7 @@ impl<M: Memory> Publisher<M> {
         one.frames.into_iter().for_each(|frame| self.shared.frames().give_back_if(frame));
     }
 
-    /// Undoes a transaction that could not be made durable. False if it is in a checkpoint by now: then it stays.
+    /// Undoes a transaction that could not be made durable. False if the intent log or a checkpoint has reached it by now: then it stays.
     ///
     /// # Errors
     /// [`Error::Damaged`]; [`Error::Full`] if others have published meanwhile, who know nothing of this one.
@@ -159,7 +168,7 @@ impl<M: Memory> Publisher<M> {
             self.refresh()?;
             let Some(one) = self.revocable.get(&number) else { return Ok(false) };
             // If it becomes durable after this, what it came to is undone in the next checkpoint: the room for that was not taken by it.
-            if number < self.shared.durable() {
+            if number < self.shared.durable().max(self.shared.logged()) {
                 return Ok(false);
             }
             let next = self.index.next();

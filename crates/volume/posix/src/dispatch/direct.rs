@@ -53,6 +53,11 @@ impl<M: Memory, B: Lower> Module<M, B> {
         all.collect()
     }
 
+    /// Whether it is not known of something yet whether it stays.
+    pub fn has_unsettled(&self) -> bool {
+        self.publisher.unsettled().next().is_some()
+    }
+
     /// Whether it is not known yet whether what a request has done stays.
     pub fn is_unsettled(&self, unique: u64) -> bool {
         self.publisher.unsettled().any(|(_, of, _)| of == unique)

@@ -268,7 +268,8 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         Ok(found)
     }
 
-    /// What a name leads to, as [`Namespace::node`]; `None` if what is known of it cannot be read, or makes no sense. The name is whole then.
+    /// What a name leads to, as [`Namespace::node`]; `None` if what is known of it cannot be read, makes no sense, or is not to be had now. The
+    /// name is whole then.
     ///
     /// # Errors
     /// Those that say nothing of the file.
@@ -276,6 +277,8 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         match self.node(entry.object) {
             Ok(node) => Ok(Some(node)),
             Err(Error::Cache(belay_cache::Error::Lower(why))) if !B::is_lacking(&why) => Ok(None),
+            // A listing that waited for all its files might never find all of them free.
+            Err(Error::Cache(belay_cache::Error::Held(_))) => Ok(None),
             Err(Error::Damaged(_) | Error::Errno(Errno::STALE)) => Ok(None),
             Err(why) => Err(why),
         }

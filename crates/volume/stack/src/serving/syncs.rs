@@ -36,7 +36,8 @@ impl Serving {
     /// it, so its waiting shows nowhere.
     pub(super) fn sync_all(&self, asked: &Receiver<Synced>) {
         // A request that waits for this is in flight for as long as a disk takes.
-        let mut cache = Connection::new(&self.cache, Box::new(self.pulse.clone()));
+        let mut cache: Connection<CacheAsk, CacheAnswer> =
+            Connection::new(&self.cache, Box::new(self.pulse.clone()));
         while let Ok(first) = asked.recv() {
             let together: Vec<Synced> = std::iter::once(first).chain(asked.try_iter()).collect();
             let is_one = together.len() == 1;
@@ -44,15 +45,17 @@ impl Serving {
             let done = cache.ask_until_answered(&CacheAsk::Sync(objects));
             for Synced { unique, reply, objects, revocable } in together {
                 // What one of them fails of says nothing of the others.
-                let done = match &done {
-                    CacheAnswer::Refused(_) if !is_one => {
-                        cache.ask_until_answered(&CacheAsk::Sync(objects))
-                    }
-                    done => done.clone(),
+                let mut is_synced = || {
+                    cache.ask_until_answered(&CacheAsk::Sync(objects.clone())) == CacheAnswer::Done
                 };
-                let is_durable = done == CacheAnswer::Done;
-                let stays = revocable.map_or(is_durable, |one| self.settle(one, is_durable));
-                let reply = if stays || reply.is_empty() { reply } else { failed(unique) };
+                let is_durable = done == CacheAnswer::Done || !is_one && is_synced();
+                let is_done = match revocable {
+                    None => is_durable,
+                    Some(one) if is_durable => self.settle(one),
+                    // What stays may be durable by now, or was dropped, as the file is damaged.
+                    Some(one) => self.stays(one) && is_synced(),
+                };
+                let reply = if is_done || reply.is_empty() { reply } else { failed(unique) };
                 if let Err(why) = self.reply(&reply) {
                     let _ = self.over.send(Err(why));
                     return;
@@ -61,24 +64,23 @@ impl Serving {
         }
     }
 
-    /// It is known whether what direct I/O has written is durable. If not it is undone. Gives whether it stays.
-    fn settle(&self, number: u64, is_durable: bool) -> bool {
-        let mut state = lock(&self.state);
-        let stays = match is_durable {
-            true => {
-                state.module.settle(number);
-                true
-            }
-            false => match state.module.undo(number) {
-                Ok(is_undone) => !is_undone,
-                Err(why) => {
-                    tracing::error!("what could not be made durable cannot be undone: {why}");
-                    false
-                }
-            },
-        };
-        drop(state);
+    /// What direct I/O has written is durable: it stays, which is true.
+    fn settle(&self, number: u64) -> bool {
+        lock(&self.state).module.settle(number);
         self.settled.notify_all();
-        stays
+        true
+    }
+
+    /// It could not be made durable, and is undone. Gives whether it stays all the same.
+    fn stays(&self, number: u64) -> bool {
+        let undone = lock(&self.state).module.undo(number);
+        self.settled.notify_all();
+        undone.map_or_else(
+            |why| {
+                tracing::error!("what could not be made durable cannot be undone: {why}");
+                false
+            },
+            |is_undone| !is_undone,
+        )
     }
 }
