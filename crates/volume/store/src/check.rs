@@ -360,7 +360,10 @@ impl<D: Disk> Checker<'_, D> {
     fn data(&mut self, pointer: Pointer, number: u64) {
         let at = pointer.block();
         (self.progress)(1);
-        let block = blocks::read(&self.store.disk, at);
+        let block = match self.store.pending(at) {
+            Some(content) => Ok(*content),
+            None => blocks::read(&self.store.disk, at),
+        };
         let Some(block) = self.note(block) else { return };
         if Checksum::of(self.store.seed, &block) != pointer.checksum() {
             self.add(format!(

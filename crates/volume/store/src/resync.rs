@@ -178,7 +178,9 @@ impl<D: Disk> Store<D> {
             match self.overwritten_block(file, number) {
                 Ok(Some((position, content))) => {
                     self.resync.found.push((file, number));
-                    if self.take_in(position, &content, &checksums)? {
+                    if self.take_in(position, &content, &checksums)?
+                        && let Some(content) = self.without_tail(file, number, content)?
+                    {
                         newer.push((file, number, content));
                     }
                 }
@@ -189,23 +191,37 @@ impl<D: Disk> Store<D> {
         }
         if self.unresolved().is_none() {
             for (file, number, content) in newer {
-                self.cut_behind_end(file, number, content)?;
+                match self.write(file, number, &content) {
+                    // The rest of the volume can be had all the same.
+                    Err(Error::NoSpace | Error::Damaged { .. }) => {}
+                    written => written?,
+                }
             }
         }
         Ok(())
     }
 
-    /// Makes zeros of what a block that was overwritten has behind the end of its file. A file was longer when its last block was written, and
-    /// is as long as before again; if it becomes longer once more, there must be zeros.
-    fn cut_behind_end(&mut self, file: FileId, number: u64, mut content: Block) -> Result<()> {
+    /// What a block is to be that was overwritten and has something behind the end of its file: that was longer when its last block was written,
+    /// and is as long as before again. If it becomes longer once more, there must be zeros. `None` if nothing is there.
+    fn without_tail(
+        &mut self,
+        file: FileId,
+        number: u64,
+        mut content: Block,
+    ) -> Result<Option<Block>> {
         let size = self.inode(file)?.1.size.get();
         let within = size.saturating_sub(number.saturating_mul(BLOCK as u64)).min(BLOCK as u64);
         let behind = content.get_mut(within as usize..).unwrap_or_default();
         if behind.iter().all(|byte| *byte == 0) {
-            return Ok(());
+            return Ok(None);
         }
         behind.fill(0);
-        self.write(file, number, &content)
+        Ok(Some(content))
+    }
+
+    /// What a block is to be that is to be overwritten, and is not yet.
+    pub fn pending(&self, block: u64) -> Option<&Block> {
+        self.resync.pending(block)
     }
 
     /// It cannot be told yet what was overwritten.
