@@ -26,10 +26,13 @@ impl Waits for Until {
 /// # Errors
 /// If it cannot be taken, or nobody takes it.
 pub fn checkpoint(place: &Place) -> Result<()> {
-    let until = Until(Instant::now() + PATIENCE);
-    let mut cache = Connection::new(&place.socket(Role::Cache), Box::new(until));
-    while cache.open().is_ok() {
-        match cache.ask(&CacheAsk::Checkpoint) {
+    let asked = || {
+        let until = Until(Instant::now() + PATIENCE);
+        let mut cache = Connection::new(&place.socket(Role::Cache), Box::new(until));
+        cache.open().ok().map(|()| cache.ask(&CacheAsk::Checkpoint))
+    };
+    while let Some(answer) = asked() {
+        match answer {
             Ok(CacheAnswer::Done) => return Ok(()),
             Ok(CacheAnswer::Refused(why)) => bail!("{why}"),
             // Its successor takes it.

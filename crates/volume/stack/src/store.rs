@@ -95,8 +95,8 @@ impl Stores {
     /// The stores, which are opened if they are not.
     fn volume(&mut self) -> std::result::Result<&mut Logical<AwaitedDisk>, String> {
         // Nothing was changed, and what could not be read may be readable now.
-        if self.volume.as_ref().is_some_and(Logical::is_unresolved) && self.opened.elapsed() > PAUSE
-        {
+        let is_unresolved = self.volume.as_ref().is_some_and(Logical::is_unresolved);
+        if is_unresolved && self.taking.is_none() && self.opened.elapsed() > PAUSE {
             self.volume = None;
         }
         if self.volume.is_none() {

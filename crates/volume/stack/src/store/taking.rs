@@ -44,7 +44,7 @@ impl Taking {
     pub(super) fn begin(volume: &mut Logical<AwaitedDisk>, client: u64, upto: u64) -> Result<Self> {
         volume.set_upto(upto)?;
         volume.begin_checkpoint()?;
-        Ok(Self { client, step: Step::Blocks, flush: Flush::begin(volume)? })
+        Ok(Self { client, step: Step::Blocks, flush: Flush::of(volume.disks())? })
     }
 
     /// Begins to append something to the intent log; `None` if that has no room.
@@ -56,7 +56,9 @@ impl Taking {
         if !volume.begin_append(bytes)? {
             return Ok(None);
         }
-        Ok(Some(Self { client, step: Step::Append, flush: Flush::begin(volume)? }))
+        // The intent log is on the first one.
+        let flush = Flush::of(volume.disks().take(1))?;
+        Ok(Some(Self { client, step: Step::Append, flush }))
     }
 
     /// Goes on when the flush is over, for which it waits.
@@ -69,7 +71,11 @@ impl Taking {
         match self.step {
             Step::Blocks => {
                 volume.seal_checkpoint()?;
-                Ok(Next::Flush(Self { step: Step::Roots, flush: Flush::begin(volume)?, ..self }))
+                Ok(Next::Flush(Self {
+                    step: Step::Roots,
+                    flush: Flush::of(volume.disks())?,
+                    ..self
+                }))
             }
             Step::Roots => Ok(Next::Done(StoreAnswer::Number(volume.end_checkpoint()?))),
             Step::Append => {
@@ -90,7 +96,7 @@ impl Taking {
     }
 }
 
-/// A flush of all disks.
+/// A flush of disks.
 #[derive(Debug)]
 struct Flush {
     thread: JoinHandle<Vec<io::Result<()>>>,
@@ -99,8 +105,8 @@ struct Flush {
 }
 
 impl Flush {
-    fn begin(volume: &Logical<AwaitedDisk>) -> Result<Self> {
-        let disks: Vec<_> = volume.disks().map(AwaitedDisk::disk).collect();
+    fn of<'d>(disks: impl Iterator<Item = &'d AwaitedDisk>) -> Result<Self> {
+        let disks: Vec<_> = disks.map(AwaitedDisk::disk).collect();
         let (wakes, end) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe")?;
         let flush = move || {
             let done = disks.iter().map(|disk| disk.flush()).collect();
