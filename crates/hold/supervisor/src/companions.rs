@@ -156,9 +156,15 @@ impl Companions {
         seen
     }
 
-    /// Those that have ended since the last time, though nobody had asked them to. `exit_of` knows how a process ended.
-    pub fn take_ends(&mut self, exit_of: impl Fn(u32) -> Option<Exit>) -> Vec<End> {
-        let ends = self.shared.state().lives.take_ends(clock::now(), exit_of);
+    /// Those that have ended since the last time, though nobody had asked them to. `exit_of` knows how a process ended. `at_the_end`: nobody
+    /// asks again.
+    pub fn take_ends(
+        &mut self,
+        at_the_end: bool,
+        exit_of: impl Fn(u32) -> Option<Exit>,
+    ) -> Vec<End> {
+        let now = if at_the_end { u64::MAX } else { clock::now() };
+        let ends = self.shared.state().lives.take_ends(now, exit_of);
         for end in &ends {
             self.exits.insert(end.role.clone(), end.exit);
         }
@@ -305,7 +311,10 @@ fn keep(mut all: Vec<One>, shared: &Shared, wish: &OwnedFd, verbose: u8) {
             if one.told {
                 shared.state().lives.forget(pid);
             }
-            shared.state().lives.end(pid);
+            match gave_up {
+                true => shared.state().lives.end_for_good(pid),
+                false => shared.state().lives.end(pid),
+            }
             if one.told || gave_up {
                 one.over = true;
                 one.process = None;

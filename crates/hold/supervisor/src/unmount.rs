@@ -12,7 +12,7 @@
 use crate::error::passes;
 use crate::fusermount;
 use crate::mounts::held::{MountFact, uncovered};
-use crate::mounts::table::Mount;
+use crate::mounts::table::{Mount, forget};
 use crate::mounts::way::{number, split, walk, walk_known};
 use crate::scout::Scouts;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -69,7 +69,10 @@ pub fn take_off(
             Err(Errno::STALE) => return Ok(false),
             Err(why) if passes(&why.into()) => return Err(why.into()),
             // It leads elsewhere by now.
-            Err(why @ (Errno::XDEV | Errno::NOTDIR | Errno::NOENT | Errno::LOOP)) => last = why,
+            Err(why @ (Errno::XDEV | Errno::NOTDIR | Errno::NOENT | Errno::LOOP)) => {
+                forget();
+                last = why;
+            }
             Err(why) => {
                 last = why;
                 break;

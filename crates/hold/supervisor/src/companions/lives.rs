@@ -32,6 +32,8 @@ struct Life {
     silence_ms: Option<u64>,
     died: Option<(u64, u64)>,
     next: Option<(u32, u64)>,
+    /// There will be no other.
+    is_last: bool,
 }
 
 /// All of them.
@@ -45,7 +47,9 @@ impl Lives {
         for last in self.0.iter_mut().filter(|last| last.role == role && last.next.is_none()) {
             last.next = Some((pid, now));
         }
-        self.0.push(Life { role: role.to_owned(), pid, silence_ms: None, died: None, next: None });
+        let role = role.to_owned();
+        let (silence_ms, died, next, is_last) = (None, None, None, false);
+        self.0.push(Life { role, pid, silence_ms, died, next, is_last });
     }
 
     /// It is killed, as it has not got on for so long.
@@ -62,19 +66,26 @@ impl Lives {
         }
     }
 
+    /// It has ended, and no other comes in its place.
+    pub fn end_for_good(&mut self, pid: u32) {
+        self.end(pid);
+        self.0.iter_mut().filter(|life| life.pid == pid).for_each(|life| life.is_last = true);
+    }
+
     /// Nothing is to be told of its end, which was asked for.
     pub fn forget(&mut self, pid: u32) {
         self.0.retain(|life| life.pid != pid || life.died.is_some());
     }
 
-    /// Those that have ended, once each, as soon as `exit_of` knows how, and there is another, or after a while.
+    /// Those that have ended, once each, as soon as `exit_of` knows how, and there is another if one is to come, or after a while.
     pub fn take_ends(&mut self, now: u64, exit_of: impl Fn(u32) -> Option<Exit>) -> Vec<End> {
         let mut ends = Vec::new();
         self.0.retain(|life| {
             let Some((died_ns, died_wall_ms)) = life.died else { return true };
             let exit = exit_of(life.pid);
             let is_late = now.saturating_sub(died_ns) > KNOWN;
-            if (exit.is_none() || life.next.is_none()) && !is_late {
+            let is_known = exit.is_some() && (life.next.is_some() || life.is_last);
+            if !is_known && !is_late {
                 return true;
             }
             ends.push(End {
@@ -117,6 +128,11 @@ mod tests {
         lives.end(2);
         let ends = lives.take_ends(clock::now() + 2 * KNOWN, |_| None);
         assert_eq!((ends[0].exit, ends[0].next), (Exit::Unknown, None));
+        // After this one none comes.
+        lives.begin("cache", 4);
+        lives.end_for_good(4);
+        let ends = lives.take_ends(clock::now(), |_| Some(Exit::Code(1)));
+        assert_eq!((ends[0].pid, ends[0].next), (4, None));
         // And of this one nothing is told.
         lives.forget(3);
         lives.end(3);

@@ -100,6 +100,11 @@ impl Snapshot {
     }
 }
 
+/// Has the table be read anew when it is asked for next: it was found to be old.
+pub fn forget() {
+    LAST.take();
+}
+
 /// The mount table of this process.
 ///
 /// # Errors

@@ -198,6 +198,7 @@ impl Supervisor {
         let ended = self.companions.take_ended();
         let log = self.config.log.as_ref().map(OsText::show);
         self.remember(reap());
+        self.hear_last_of_companions();
         let failed = ended.into_iter().rev().find_map(|(role, pid)| {
             let exit = self.exits.take(pid).unwrap_or(Exit::Unknown);
             // Those that an earlier supervisor has started are the keeper's.

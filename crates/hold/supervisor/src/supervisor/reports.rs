@@ -78,9 +78,18 @@ impl Supervisor {
 
     /// Tells how processes beside the daemon have ended, each with a report.
     pub(super) fn hear_companions(&mut self) {
+        self.hear_of_companions(false);
+    }
+
+    /// The same at the end, when nobody is told later.
+    pub(super) fn hear_last_of_companions(&mut self) {
+        self.hear_of_companions(true);
+    }
+
+    fn hear_of_companions(&mut self, at_the_end: bool) {
         // The status of a child of this process may not have been taken yet.
         let exit_of = |pid| self.exits.of(pid).or_else(|| ended_child(pid));
-        for end in self.companions.take_ends(exit_of) {
+        for end in self.companions.take_ends(at_the_end, exit_of) {
             let report = self.companion_report(&end);
             let written = self.folder.child(REPORTS).and_then(|reports| report.write(&reports));
             let shown = match written {
