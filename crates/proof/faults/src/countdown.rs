@@ -2,7 +2,8 @@
 //!
 //! Each call of the thread counts, those of other threads do not. As a [`Tracer`](crate::Tracer), it is a thread of its own.
 
-use crate::tracer::{Bell, joined};
+use crate::tracer::Bell;
+use crate::tracing::{Tracing, pid};
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
@@ -11,15 +12,10 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 use std::process::ChildStdin;
 use std::sync::mpsc;
-use std::thread::JoinHandle;
 
 /// A process that is killed in a while. Dropping it lets the process run on, if it still does.
 #[derive(Debug)]
-pub struct Countdown {
-    /// Closing it rings the bell.
-    bell: Option<ChildStdin>,
-    thread: Option<JoinHandle<Result<bool>>>,
-}
+pub struct Countdown(Tracing<bool>);
 
 impl Countdown {
     /// Attaches to thread `thread` of process `process`. When this returns, its calls count: at the entry of the `calls`-th one, from 1 on,
@@ -28,22 +24,11 @@ impl Countdown {
     /// # Errors
     /// When there is no such thread or it must not be traced.
     pub fn set(process: u32, thread: u32, calls: u64) -> Result<Self> {
-        let pid = |number: u32| {
-            let pid = i32::try_from(number).ok().filter(|pid| *pid > 0).map(Pid::from_raw);
-            pid.with_context(|| format!("{number} is no process id"))
-        };
         let (process, traced) = (pid(process)?, pid(thread)?);
-        let (tell, ready) = mpsc::channel();
-        let thread = std::thread::Builder::new()
-            .name("countdown".to_owned())
-            .spawn(move || count(process, traced, calls, &tell))
-            .context("starting the tracer's thread")?;
-        match ready.recv() {
-            Ok(bell) => Ok(Self { bell: Some(bell), thread: Some(thread) }),
-            Err(_) => {
-                joined(thread).with_context(|| format!("tracing thread {traced}"))?;
-                bail!("thread {traced} ended while it was being attached")
-            }
+        let started = Tracing::start("countdown", move |tell| count(process, traced, calls, tell));
+        match started.with_context(|| format!("tracing thread {traced}"))? {
+            Ok(tracing) => Ok(Self(tracing)),
+            Err(_) => bail!("thread {traced} ended while it was being attached"),
         }
     }
 
@@ -51,19 +36,8 @@ impl Countdown {
     ///
     /// # Errors
     /// When tracing failed.
-    pub fn finish(mut self) -> Result<bool> {
-        self.bell = None;
-        let thread = self.thread.take().context("a countdown has a thread")?;
-        joined(thread)
-    }
-}
-
-impl Drop for Countdown {
-    fn drop(&mut self) {
-        self.bell = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+    pub fn finish(self) -> Result<bool> {
+        self.0.finish()
     }
 }
 

@@ -19,6 +19,7 @@
 //! | `memory` | what is in the buffers of a stopped thread |
 //! | `watch` | which request is being served, and where is it |
 //! | `tracer` | how are threads attached, resumed and let go |
+//! | `tracing` | what has whoever started a thread that traces |
 //! | `countdown` | how is a process killed at any system call, whatever it works on |
 #![forbid(unsafe_code)]
 
@@ -29,6 +30,7 @@ mod memory;
 pub mod plan;
 mod registers;
 mod tracer;
+mod tracing;
 mod watch;
 
 pub use countdown::Countdown;

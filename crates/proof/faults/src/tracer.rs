@@ -7,9 +7,8 @@
 use std::collections::HashSet;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc;
-use std::thread::JoinHandle;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
@@ -19,15 +18,12 @@ use nix::unistd::Pid;
 use crate::breakpoints::{Breakpoints, Stop};
 use crate::plan::{FaultSignal, Plan, Report, Scope};
 use crate::registers;
+use crate::tracing::{Tracing, pid};
 use crate::watch::Watch;
 
 /// A process under observation. Dropping it lets the process run on, if it still does.
 #[derive(Debug)]
-pub struct Tracer {
-    /// Closing it rings the bell.
-    bell: Option<ChildStdin>,
-    thread: Option<JoinHandle<Result<Report>>>,
-}
+pub struct Tracer(Tracing<Report>);
 
 impl Tracer {
     /// Attaches to all threads of a process. When this returns, the next request is seen.
@@ -35,18 +31,11 @@ impl Tracer {
     /// # Errors
     /// When there is no such process or it must not be traced (somebody else does, a lack of privileges).
     pub fn attach(process: u32, plan: Plan) -> Result<Self> {
-        let leader = i32::try_from(process).ok().filter(|pid| *pid > 0).map(Pid::from_raw);
-        let leader = leader.with_context(|| format!("{process} is no process id"))?;
-        let (tell, ready) = mpsc::channel();
-        let thread = std::thread::Builder::new()
-            .name("tracer".to_owned())
-            .spawn(move || Loop::start(leader, plan)?.run(&tell))
-            .context("starting the tracer's thread")?;
-        match ready.recv() {
-            Ok(bell) => Ok(Self { bell: Some(bell), thread: Some(thread) }),
-            Err(_) => {
-                let report =
-                    joined(thread).with_context(|| format!("tracing process {process}"))?;
+        let leader = pid(process)?;
+        let started = Tracing::start("tracer", move |tell| Loop::start(leader, plan)?.run(tell));
+        match started.with_context(|| format!("tracing process {process}"))? {
+            Ok(tracing) => Ok(Self(tracing)),
+            Err(report) => {
                 bail!("process {process} ended ({:?}) while it was being attached", report.end)
             }
         }
@@ -56,24 +45,9 @@ impl Tracer {
     ///
     /// # Errors
     /// When tracing failed.
-    pub fn finish(mut self) -> Result<Report> {
-        self.bell = None;
-        let thread = self.thread.take().context("a tracer has a thread")?;
-        joined(thread)
+    pub fn finish(self) -> Result<Report> {
+        self.0.finish()
     }
-}
-
-impl Drop for Tracer {
-    fn drop(&mut self) {
-        self.bell = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-pub(crate) fn joined<T>(thread: JoinHandle<Result<T>>) -> Result<T> {
-    thread.join().map_err(|_| anyhow!("the tracer's thread panicked"))?
 }
 
 /// Everything that the tracer's thread has.
