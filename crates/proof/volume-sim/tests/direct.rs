@@ -276,25 +276,23 @@ fn what_was_undone_stays_so_if_a_checkpoint_has_what_was_done() {
 
 #[test]
 fn what_a_checkpoint_has_is_not_undone() {
-    let disk = SimDisk::with(20_000, &Power::default());
-    let mut tested = Tested::new(&disk, SMALL);
-    let direct = tested.direct(0, &[2; 5 * PAGE]);
-    tested.checkpoint();
-    assert!(!tested.module.undo(direct.number).unwrap());
-    assert!(tested.read() == [2; 5 * PAGE]);
-    assert!(Answers::default().to(&tested.shared(), direct.unique).is_some());
-    tested.is_empty();
+    stays_once_durable(|tested, _| tested.checkpoint());
 }
 
 /// Another sync has had it made durable, and its own could not be.
 #[test]
 fn what_the_intent_log_has_is_not_undone() {
+    stays_once_durable(|tested, direct| assert!(tested.sync(direct)));
+}
+
+fn stays_once_durable(made: impl FnOnce(&mut Tested<'_>, &Direct)) {
     let disk = SimDisk::with(20_000, &Power::default());
     let mut tested = Tested::new(&disk, SMALL);
     let direct = tested.direct(0, &[2; 5 * PAGE]);
-    assert!(tested.sync(&direct));
+    made(&mut tested, &direct);
     assert!(!tested.module.undo(direct.number).unwrap());
     assert!(tested.read() == [2; 5 * PAGE]);
+    assert!(Answers::default().to(&tested.shared(), direct.unique).is_some());
     tested.lose_power();
     assert!(tested.read() == [2; 5 * PAGE]);
     tested.is_empty();
