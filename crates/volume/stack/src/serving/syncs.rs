@@ -51,7 +51,10 @@ impl Serving {
                 let is_durable = done == CacheAnswer::Done || !is_one && is_synced();
                 let is_done = match revocable {
                     None => is_durable,
-                    Some(one) if is_durable => self.settle(one),
+                    Some(one) if is_durable => {
+                        self.settle(one);
+                        true
+                    }
                     // What stays may be durable by now, or was dropped, as the file is damaged.
                     Some(one) => self.stays(one) && is_synced(),
                 };
@@ -64,11 +67,10 @@ impl Serving {
         }
     }
 
-    /// What direct I/O has written is durable: it stays, which is true.
-    fn settle(&self, number: u64) -> bool {
+    /// What direct I/O has written is durable: it stays.
+    fn settle(&self, number: u64) {
         lock(&self.state).module.settle(number);
         self.settled.notify_all();
-        true
     }
 
     /// It could not be made durable, and is undone. Gives whether it stays all the same.
