@@ -217,9 +217,11 @@ fn kill_all(held: &Held) {
     for pid in &pids {
         signal(*pid, Signal::KILL);
     }
+    // The first thread of a process looks ended while others have its files open yet.
     let gone = |pid: &i32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.is_empty() || stat.contains(") Z ")
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        stat.is_empty() || (stat.contains(") Z ") && threads <= 1)
     };
     let end = Instant::now() + Duration::from_secs(30);
     while !pids.iter().all(gone) && Instant::now() < end {
