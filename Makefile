@@ -46,7 +46,9 @@ STUDY_FIXTURES ?=
 STUDY_CRASHES ?= 100
 STUDY_KILLS ?= 10000
 # The results and the page of make study-relay
-RELAY_STUDY := --results docs/fault-study/relay/controlled.json --page docs/relay-study.md
+RELAY_STUDY := docs/fault-study/relay/controlled.json --page docs/relay-study.md
+# Results that have their pages beside them
+VOLUME_PAGES := $(addprefix docs/volumes/,table3.json)
 STUDY_FLAGS ?= --sessions 12 --rounds 24 --file-mib 256 --macro-rounds 6 --build-rounds 4
 
 # make volumes, each of its parts alone, and how often something happens in each
@@ -130,7 +132,7 @@ picture: setup build ## Record the picture in README.md anew (root)
 	@scripts/record-demo $(RELEASE)
 
 .PHONY: test
-test: setup format lint build-checked unit doc daemons-page-check relay-study-check fault-study-check soak-short volumes-short study-short powercuts-short fuzz-short scribble-short away-short ## Everything that must hold before a change is accepted
+test: setup format lint build-checked unit doc daemons-page-check pages-check fault-study-check soak-short volumes-short study-short powercuts-short fuzz-short scribble-short away-short ## Everything that must hold before a change is accepted
 	@echo
 	@echo 'test runs:'
 	@grep '^test result:' $(CHECKED)/tests.log
@@ -326,11 +328,13 @@ study-relay: setup build ## The controlled faults on daemons that the relay hold
 	  --fixtures fuser-musl,go-fuse-cgo,go-fuse-static,gocryptfs --out $(STUDY_OUT)/relay
 	@mkdir -p docs/fault-study/relay
 	cp $(STUDY_OUT)/relay/controlled.json docs/fault-study/relay/controlled.json
-	$(RELEASE)/belay-chaos study page $(RELAY_STUDY)
+	$(RELEASE)/belay-chaos page $(RELAY_STUDY)
 
-.PHONY: relay-study-check
-relay-study-check:
-	@$(CHECKED)/belay-chaos study page $(RELAY_STUDY) --check
+.PHONY: pages-check
+pages-check:
+	@$(CHECKED)/belay-chaos page $(RELAY_STUDY) --check
+	@$(CHECKED)/belay-chaos page $(VOLUME_PAGES) --check
+	@$(CHECKED)/belay-volume-sim --check docs/volumes/simulation.json --page docs/volumes/simulation.md
 
 .PHONY: study-short
 study-short:

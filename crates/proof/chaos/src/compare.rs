@@ -6,7 +6,9 @@ use crate::generate::Scope;
 use crate::ops::{ANOTHER_TIME, Outcome, Value};
 
 /// What a held mount is compared with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Oracle {
     /// A plain directory.

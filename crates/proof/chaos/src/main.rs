@@ -9,6 +9,7 @@ mod generate;
 mod interrupt;
 mod killer;
 mod ops;
+mod page;
 mod pool;
 mod powercut;
 mod report;
@@ -65,6 +66,8 @@ enum Command {
     Zoo(zoo::ZooArgs),
     /// Find out by `belay qualify` which policy each daemon of the table needs
     Certify(zoo::certify::CertifyArgs),
+    /// Write pages anew from their results (soak, power failures, studies), or look whether they are true
+    Page(page::PageArgs),
     /// Write the page about the daemons from the results
     ZooPage(zoo::page::PageArgs),
     /// Scribble over the memory that belay shares with a daemon, under load: it may lose the mount, and nothing else
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Command::Soak(args) => soak::run(&args),
         Command::Zoo(args) => zoo::run(&args),
         Command::Certify(args) => zoo::certify::run(&args),
+        Command::Page(args) => page::run(&args),
         Command::ZooPage(args) => zoo::page::run(&args),
         Command::Scribble(args) => scribble::run(&args),
         Command::Away(args) => away::run(&args),

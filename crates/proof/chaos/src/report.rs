@@ -6,13 +6,13 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use belay_fixtures::table::{numbers, tabulate, words};
 use belay_fixtures::{Kind, find_number};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::compare::Oracle;
 
 /// Blackouts as `belay status` gives them, in microseconds.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Blackout {
     pub median_us: Option<f64>,
     pub p99_us: Option<f64>,
@@ -41,7 +41,7 @@ impl fmt::Display for Blackout {
 }
 
 /// The first thing that was not the same.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Divergence {
     /// Number of the operation in the whole sequence.
     pub index: u64,
@@ -74,7 +74,7 @@ impl fmt::Display for Divergence {
 }
 
 /// What became of one fixture.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FixtureReport {
     pub fixture: Kind,
     pub oracle: Oracle,
@@ -118,10 +118,12 @@ pub fn command_line() -> String {
 }
 
 /// All fixtures of a soak.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// Of this format.
     pub version: u32,
+    /// The command that repeats it; the moments of the kills are others each time.
+    pub command: String,
     pub ops: u64,
     pub kills: u64,
     pub divergences: u64,
@@ -134,6 +136,7 @@ impl Report {
     pub fn new(fixtures: Vec<FixtureReport>) -> Self {
         Self {
             version: 1,
+            command: command_line(),
             ops: fixtures.iter().map(|b| b.ops).sum(),
             kills: fixtures.iter().map(|b| b.kills).sum(),
             divergences: fixtures.iter().map(|b| b.divergences).sum(),
@@ -162,13 +165,21 @@ impl Report {
         }
     }
 
-    /// Writes it as a page in Markdown.
+    /// Writes it as a page in Markdown, and as JSON beside it without what belay says of itself.
     pub fn write_page(&self, path: &Path) -> Result<()> {
+        let mut results = self.clone();
+        results.fixtures.iter_mut().for_each(|one| one.status = None);
+        results.write(&path.with_extension("json"))?;
+        std::fs::write(path, self.page()).with_context(|| format!("writing {}", path.display()))
+    }
+
+    /// The page in Markdown.
+    pub fn page(&self) -> String {
         let mut text = format!(
             "Random operations on a held mount are compared, answer by answer and at the end tree by tree, with {}\n\n\
              \u{20}   {}\n\n",
             self.against(),
-            command_line()
+            self.command
         );
         let counts =
             ["operations", "kills", "divergences", "errors", "blackout median / p99 / max"];
@@ -184,6 +195,6 @@ impl Report {
         let sums = [self.ops, self.kills, self.divergences, self.errors];
         let total = row("total".to_owned(), String::new(), sums, String::new());
         text += &tabulate(&columns.concat(), rows.chain([total]));
-        std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+        text
     }
 }

@@ -14,7 +14,7 @@ use crate::Random;
 use crate::sabotage::Sabotage;
 use belay_disk::{BLOCK, Block, Disk, ZEROS, check_range};
 use rand::Rng;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
@@ -27,7 +27,7 @@ const SECTOR: usize = 512;
 const OLD: usize = 4;
 
 /// What a disk can do wrong by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
     /// A bit of a block is another one.

@@ -41,6 +41,9 @@ struct Cli {
     /// Write a page about it to this file
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
+    /// Simulate nothing: look whether the page is what these results, written by `--json` before, come to
+    #[arg(long, value_name = "RESULTS", requires = "page", conflicts_with = "json")]
+    check: Option<PathBuf>,
 }
 
 fn named(name: String) -> Scenario {
@@ -48,7 +51,23 @@ fn named(name: String) -> Scenario {
     found.expect("the parser takes no other name")
 }
 
+/// Whether a page is what results say.
+fn check(results: &Path, page: &Path) -> Result<()> {
+    let read = |path: &Path| {
+        std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+    };
+    let found = serde_json::from_str(&read(results)?);
+    let found = found.with_context(|| format!("reading {}", results.display()))?;
+    if read(page)? != page::render(&found)? {
+        bail!("{} is not what {} says", page.display(), results.display());
+    }
+    Ok(())
+}
+
 fn run(cli: &Cli) -> Result<()> {
+    if let (Some(results), Some(page)) = (&cli.check, &cli.page) {
+        return check(results, page);
+    }
     let scenarios = if cli.scenario.is_empty() { &Scenario::ALL[..] } else { &cli.scenario };
     let plan = Plan { operations: cli.operations, first_seed: cli.seed, threads: cli.jobs };
     let (shares, is_right) = simulate(plan, scenarios, |scenario, seed, why| {

@@ -1,11 +1,11 @@
 //! What came of a simulation.
 
 use crate::disk::{Fault, Trouble};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What came of a simulation.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Operations that were done, and whose results were compared.
     pub operations: u64,

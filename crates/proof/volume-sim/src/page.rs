@@ -5,13 +5,13 @@ use belay_fixtures::table::{numbers, tabulate, words};
 use belay_volume_sim::disk::{FAULTS, TROUBLES};
 use belay_volume_sim::outcome::Outcome;
 use minijinja::{Environment, context};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 const TEMPLATE: &str = include_str!("page.md.jinja");
 
 /// What the result file holds.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Results {
     /// Of this file's form.
     pub schema_version: u32,
@@ -28,7 +28,7 @@ pub struct Results {
 }
 
 /// What came of a scenario.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// How many seeds were run.
     pub seeds: u64,
@@ -38,7 +38,7 @@ pub struct Counts {
 }
 
 /// Something that was done wrong on purpose.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Found {
     /// What it is.
     pub what: String,

@@ -6,7 +6,7 @@ use belay_fixtures::Kind;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::repair::Done;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How far it has come, for those who wait at a terminal.
 pub fn bar(kind: Kind, cuts: u64) -> ProgressBar {
@@ -16,7 +16,7 @@ pub fn bar(kind: Kind, cuts: u64) -> ProgressBar {
 }
 
 /// What was done, and what was seen.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Machines that were killed.
     pub cuts: u64,

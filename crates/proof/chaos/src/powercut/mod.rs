@@ -39,6 +39,8 @@ pub mod vm;
 mod volume;
 mod work;
 
+pub use page::Results;
+
 use anyhow::Result;
 
 use crate::interrupt;

@@ -25,7 +25,8 @@ use super::observing::observed;
 use super::results;
 use super::subject::Fixtures;
 use crate::interrupt;
-use model::{Experiment, Observed, Only, Study};
+pub use model::Study;
+use model::{Experiment, Observed, Only};
 pub use table::markdown;
 
 /// Daemons of the study.

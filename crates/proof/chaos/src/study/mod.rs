@@ -6,7 +6,6 @@
 //! | `membrane` | the same on disk images whose daemons buffer, and at each step of a checkpoint |
 //! | `random` | crashes at any moment of real programs' work: is it survived? |
 //! | `volumes` | volumes under fire while programs work on them, as the papers have it |
-//! | `page` | how is the page made again of what the first has written |
 //! | `arguments` | what the first two are told alike |
 //! | `column` | bare, restarted only, or held |
 //! | `results` | how far a study has come, and where its results go |
@@ -18,13 +17,32 @@ mod controlled;
 mod inspection;
 mod membrane;
 mod observing;
-mod page;
 mod random;
 mod results;
 mod subject;
 mod volumes;
 
 use anyhow::Result;
+
+/// Results of a study. They are told by what is in them.
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+pub enum Results {
+    Controlled(controlled::Study),
+    Loris(volumes::loris::Results),
+    Table3(volumes::table3::Table),
+}
+
+impl Results {
+    /// The page in Markdown.
+    pub fn page(&self) -> String {
+        match self {
+            Self::Controlled(study) => controlled::markdown(study),
+            Self::Loris(results) => results.page(),
+            Self::Table3(table) => table.page(),
+        }
+    }
+}
 
 /// Arguments of `study`.
 #[derive(Clone, Debug, clap::Args)]
@@ -45,8 +63,6 @@ enum Which {
     Loris(volumes::loris::LorisArgs),
     /// Kill the namespace module of a volume, and corrupt its code, while programs work on it
     Table3(volumes::table3::Table3Args),
-    /// Write the page of a controlled study anew from its results, or look whether it is true
-    Page(page::PageArgs),
 }
 
 /// Runs a study; true if nothing speaks against belay.
@@ -57,6 +73,5 @@ pub fn run(args: &StudyArgs) -> Result<bool> {
         Which::Random(args) => random::run(args),
         Which::Loris(args) => volumes::loris::run(args),
         Which::Table3(args) => volumes::table3::run(args),
-        Which::Page(args) => page::run(args),
     }
 }

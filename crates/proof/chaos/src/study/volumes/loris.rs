@@ -26,7 +26,8 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use table::{Kill, Results};
+use table::Kill;
+pub use table::Results;
 
 /// Of keeper and supervisor one must live. Who has just been started in the place of one has not taken over yet.
 const TRUCE: Duration = Duration::from_secs(2);

@@ -17,18 +17,19 @@ use belay_fixtures::{Belay, Fixture, FixtureOptions, Kind, Signal, parse_signal,
 use belay_workloads::{Name, Scale, Workload};
 use clap::ValueEnum;
 use hunt::Hunt;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use table::{Cell, Session, Table};
+pub use table::Table;
+use table::{Cell, Session};
 
 /// Words in the symbols of the module's functions.
 const FUNCTIONS: [&str; 5] =
     ["belay_posix", "belay_cache", "belay_object", "belay_channel", "belay_stack9namespace"];
 
 /// How faults are injected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Injection {
     /// The process is killed.

@@ -6,7 +6,7 @@ use crate::study::results;
 use crate::target::Target;
 use anyhow::Result;
 use belay_fixtures::table::{numbers, tabulate, words};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// What a recovery of the lower layers may take, in microseconds: half of them, and each.
@@ -16,7 +16,7 @@ const MAX: u64 = 500_000;
 const BLACKOUT: f64 = 10_000.0;
 
 /// What came of a kill. Times are in microseconds.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Kill {
     /// Who was killed.
     pub target: Target,
@@ -71,7 +71,7 @@ impl Kill {
 }
 
 /// All kills.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
     /// Of this format.
     pub version: u32,
@@ -143,7 +143,8 @@ impl Results {
         text
     }
 
-    fn page(&self) -> String {
+    /// The page in Markdown.
+    pub fn page(&self) -> String {
         let verdict = match self.wrong.is_empty() {
             true => "None of them was noticed.".to_owned(),
             false => format!("Something was wrong: {}", self.wrong.join("; ")),

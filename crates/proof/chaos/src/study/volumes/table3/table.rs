@@ -7,7 +7,7 @@ use crate::study::results;
 use anyhow::Result;
 use belay_fixtures::table::{numbers, tabulate, words};
 use belay_workloads::{Name, Scale};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use std::path::Path;
 const PAPER: u64 = 1500;
 
 /// What a faulty module has come to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum End {
     /// It has died.
@@ -27,7 +27,7 @@ pub enum End {
 }
 
 /// An injection.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Shot {
     /// When, in seconds since the begin of its session.
     pub at_s: f64,
@@ -42,7 +42,7 @@ pub struct Shot {
 }
 
 /// A volume, until there were enough injections or something was wrong.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Session {
     pub seed: u64,
     pub seconds: f64,
@@ -102,7 +102,7 @@ impl fmt::Display for Session {
 }
 
 /// One workload with one kind of injection.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Cell {
     pub workload: Name,
     pub parameters: String,
@@ -172,7 +172,7 @@ impl fmt::Display for Cell {
 }
 
 /// All workloads and kinds of injections.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Table {
     /// Of this format.
     pub version: u32,
@@ -196,7 +196,8 @@ impl Table {
         results::write(dir, "table3", self, &self.page())
     }
 
-    fn page(&self) -> String {
+    /// The page in Markdown.
+    pub fn page(&self) -> String {
         let mut text = format!(
             "# Faults in the namespace module\n\n\
              Table III of the paper on namespace transactions, for the POSIX module: its row \"POSIX\". A program works on a volume again and \
