@@ -11,6 +11,7 @@ mod allocate;
 mod answers;
 mod direct;
 mod extended;
+mod listing;
 
 pub use direct::Direct;
 
@@ -27,7 +28,7 @@ use belay_wire::abi::{
     CreateIn, InitFlags, InitIn, InitOut, LinkIn, MkdirIn, MknodIn, OpenOut, RENAME_EXCHANGE,
     RENAME_NOREPLACE, ReadIn, Rename2In, RenameIn, SetattrIn, WriteIn, WriteOut,
 };
-use belay_wire::{Opcode, Request, push_dirent, push_direntplus};
+use belay_wire::{Opcode, Request};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use zerocopy::{FromZeros, IntoBytes};
@@ -346,7 +347,7 @@ fn answer<M: Memory, B: Lower>(
             let out = WriteOut { size: asked.size, padding: 0 };
             Ok(out.as_bytes().to_vec())
         }
-        Opcode::READDIR | Opcode::READDIRPLUS => list(namespace, request, node),
+        Opcode::READDIR | Opcode::READDIRPLUS => listing::list(namespace, request, node),
         Opcode::SETXATTR | Opcode::GETXATTR | Opcode::LISTXATTR | Opcode::REMOVEXATTR => {
             extended::answer(namespace, request, node)
         }
@@ -370,37 +371,6 @@ fn change_of(asked: &SetattrIn, (accessed, modified): (Option<Time>, Option<Time
         accessed,
         modified,
     }
-}
-
-fn list<M: Memory, B: Lower>(
-    namespace: &mut Namespace<'_, '_, M, B>,
-    request: &Request<'_>,
-    node: ObjectId,
-) -> Answer<B::Error> {
-    let asked = request.body_as::<ReadIn>().ok_or(SHORT)?;
-    let limit = asked.size.min(MOST) as usize;
-    let mut out = Vec::new();
-    // At least so many bytes take a name.
-    for entry in namespace.list(node, asked.offset, limit / 32 + 1)? {
-        let (ino, kind) = (entry.object.0, u32::from(entry.kind));
-        let dots = entry.name == b"." || entry.name == b"..";
-        let fits = match request.opcode() {
-            Opcode::READDIRPLUS => {
-                let mut known = belay_wire::EntryOut::new_zeroed();
-                // The kernel does not count these as looked up.
-                // Of what cannot be read it takes the name alone, and asks again when somebody wants to know more.
-                if !dots && let Some(node) = namespace.listed(&entry)? {
-                    known = answers::entry(&node);
-                }
-                push_direntplus(&mut out, limit, &known, ino, entry.key, kind, &entry.name)
-            }
-            _ => push_dirent(&mut out, limit, ino, entry.key, kind, &entry.name),
-        };
-        if !fits {
-            break;
-        }
-    }
-    Ok(out)
 }
 
 /// The number of the directory at the top is the kernel's as well.

@@ -1,6 +1,8 @@
 //! One life of a machine: it starts, applications work, the power goes; then the image is repaired (and the power goes in
 //! that as well, now and then), and looked at.
 
+mod again;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::path::PathBuf;
@@ -19,7 +21,6 @@ use tempfile::TempDir;
 
 use super::counts::Counts;
 use super::disk::Disk;
-use super::in_place;
 use super::judge::{End, Heard, Judge, Listener};
 use super::machine::Told;
 use super::pages::Pages;
@@ -347,49 +348,6 @@ impl Bench<'_> {
         );
         let content = disk.find(IMAGE).and_then(|inode| disk.content(inode)).context("no image")?;
         let found = self.look(&content.bytes)?;
-        let found = self.judge.compare(&found, end)?;
-        self.counts.durable += found.durable;
-        self.counts.found += found.steps;
-        Ok((disk, found.trees))
-    }
-
-    /// Has a machine mount what is on the disk and do nothing more, until the power goes, or it has ended.
-    fn mount_for_a_while(&mut self) -> Result<()> {
-        let steps = std::mem::replace(&mut self.judge.steps, 0);
-        let started = self.start(true, "5s");
-        self.judge.steps = steps;
-        let (mut outer, listener) = started?;
-        let deadline = Instant::now() + LIMIT;
-        while !listener.has(|told| matches!(told, Told::Ended | Told::Failed(_)))
-            && !self.power.wait_off(Duration::from_millis(5))
-            && Instant::now() < deadline
-        {}
-        self.power.off();
-        self.kill(&mut outer)
-    }
-
-    /// Mounts a volume again, reads and unmounts it, has it checked, and looks at what was read.
-    fn mounted_again(&mut self, disk: Disk, end: &End) -> Result<(Disk, BTreeMap<String, Tree>)> {
-        let volume = self.volume.clone().context("this is no volume")?;
-        self.power.on(disk, None);
-        let (mountpoint, state) = (self.path("mnt"), self.path("state"));
-        let mut torn = 0;
-        let found = volume.with(&mountpoint, &state, &self.path("again.log"), |folder| {
-            if self.kind == Kind::VolumeInPlace {
-                torn = in_place::mend(folder)?;
-                anyhow::ensure!(torn == 0 || !end.whole, "{torn} pages cannot be read");
-            }
-            check::read_folder(folder)
-        })?;
-        self.counts.torn += torn;
-        volume.check()?;
-        let (disk, _) = self.power.off();
-        ensure!(
-            disk.undecided() == 0,
-            "{} changes are not durable after the volume was unmounted",
-            disk.undecided()
-        );
-        self.counts.images += 1;
         let found = self.judge.compare(&found, end)?;
         self.counts.durable += found.durable;
         self.counts.found += found.steps;
