@@ -100,7 +100,7 @@ fn a_page_of_a_directory_with_the_last_keys_is_gone_through() {
 
 #[test]
 fn pages_without_number_are_not_punched_at_once() {
-    use belay_cache::{Capacity, Error, Layout, Publisher, Shared, index::MOST_PUNCHED};
+    use belay_cache::{Capacity, Error, Layout, Publisher, Shared, changes::MOST_PUNCHED};
     use belay_object::{ObjectId, Operation, Room};
     use belay_volume_sim::memory::SimMemory;
     use std::convert::Infallible;
@@ -194,4 +194,53 @@ fn transactions_that_are_missing_in_the_intent_log_are_found() {
     for gap in [&[1, 2, 3][..], &[0, 2, 3], &[0, 1, 3], &[3]] {
         assert_eq!(with(gap), None, "{gap:?}");
     }
+}
+
+/// What is in the intent log is limited as the cache's own log is, and nothing of a log is done that makes no sense as a whole.
+#[test]
+fn an_intent_log_that_makes_no_sense_is_refused_as_a_whole() {
+    use belay_cache::appended::{Part, append};
+    use belay_cache::changes::MOST_PUNCHED;
+    use belay_cache::intent::{replay, waiting};
+    use belay_object::{Class, ObjectId, Operation, PAGE, Transaction};
+    use belay_volume_sim::hostile::objects::Objects;
+    let (first, object) = (ObjectId(16), ObjectId(17));
+    let create = Operation::Create { object, class: Class::Data, attributes: b"" };
+    let delete = Operation::Delete { object };
+    let write = Operation::Write { object, page: 0, data: &[1; PAGE] };
+    let frames = [1.into()];
+    let pages = Operation::Pages { object, page: 0, frames: &frames };
+    let punch = |count| Operation::Punch { object, page: 7, count };
+    let far = Operation::Write { object, page: u64::MAX - 1, data: &[1; PAGE] };
+    // How many objects are there, if it is done.
+    let replayed = |operations: &[Operation<'_>]| {
+        let before = Operation::Create { object: first, class: Class::Data, attributes: b"" };
+        let mut below = Objects::default();
+        let mut bytes = Vec::new();
+        for (number, operation) in (0..).zip(std::iter::once(&before).chain(operations)) {
+            let mut transaction = Transaction::new();
+            transaction.add(operation);
+            let part = Part { number, is_data: false, bytes: transaction.bytes() };
+            append(&mut bytes, &part);
+        }
+        below.intents.push(bytes);
+        waiting(&mut below).unwrap();
+        match replay(&mut below) {
+            Ok(_) => Some(below.all.len()),
+            Err(_) => {
+                assert_eq!(below.all.len(), 0, "something was done");
+                None
+            }
+        }
+    };
+    let again = [create.clone(), delete.clone(), create.clone(), write.clone()];
+    assert_eq!(replayed(&again), Some(2));
+    assert_eq!(replayed(&[create.clone(), far]), Some(2));
+    assert_eq!(replayed(&[create.clone(), punch(MOST_PUNCHED - 1), punch(1)]), Some(2));
+    assert_eq!(replayed(&[create.clone(), punch(MOST_PUNCHED - 1), punch(2)]), None);
+    assert_eq!(replayed(&[create.clone(), punch(u64::MAX / 2), punch(u64::MAX / 2)]), None);
+    assert_eq!(replayed(&[create.clone(), create.clone()]), None);
+    assert_eq!(replayed(&[delete.clone(), write]), None);
+    assert_eq!(replayed(&[create.clone(), delete.clone(), delete]), None);
+    assert_eq!(replayed(&[create, pages]), None);
 }

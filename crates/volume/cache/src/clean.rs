@@ -13,7 +13,7 @@
 //!
 //! What was used least lately goes first.
 
-use crate::index::Changed;
+use crate::changes::Changed;
 use belay_object::{Attributes, ObjectId, Operation, PAGE, Transaction};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

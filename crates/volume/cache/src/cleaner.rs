@@ -1,21 +1,22 @@
 //! How what was published reaches the stores, in checkpoints, and leaves the memory.
 //!
 //! 1. The epoch is sealed: its checkpoint has all transactions up to a number, which is noted.
-//! 2. What they come to is brought to the layer below, which takes the checkpoint.
+//! 2. What they come to is brought to the layer below, which takes the checkpoint ([`crate::bring`]).
 //! 3. That they are durable is noted, and how much room is left ([`crate::credit`]); their frames and slots are given back.
 //!
 //! Whoever dies on the way, the next one looks whether the layer below has the checkpoint already, which is the death at the very end of
 //! a sync (Loris VI-B). If so the third step is done; else all of it is done again, with what was published meanwhile.
 
 use crate::answers::Answer;
+use crate::bring::checkpoint;
 use crate::dropped::Dropped;
 use crate::error::Error;
-use crate::index::{Changed, Index};
+use crate::index::Index;
 use crate::intent::Synced;
 use crate::layout::ANSWERS;
 use crate::shared::Shared;
 use belay_memory::Memory;
-use belay_object::{Lower, ObjectId, Operation, PAGE};
+use belay_object::Lower;
 use std::cell::RefCell;
 
 /// The process that takes checkpoints. There is one at a time.
@@ -42,11 +43,8 @@ impl<M: Memory> Cleaner<M> {
         self.note_taken(below)?;
         let index = self.seal()?;
         let end = index.next();
-        for (object, changed) in index.objects() {
-            let done = self.bring(below, object, changed);
-            self.dropped.borrow_mut().unless_damaged(below, object, done)?;
-        }
-        let epoch = below.checkpoint(end).map_err(Error::Lower)?;
+        let mut dropped = self.dropped.borrow_mut();
+        let epoch = checkpoint(below, index.changes(), &self.shared, end, &mut dropped)?;
         if epoch != self.shared.durable_epoch() + 1 {
             return Err(Error::Damaged("the stores have taken another checkpoint"));
         }
@@ -81,89 +79,6 @@ impl<M: Memory> Cleaner<M> {
         read.map_err(|why| Error::Damaged(why.why()))?;
         self.shared.seal(index.next());
         Ok(index)
-    }
-
-    /// Brings what has happened to an object to the layer below. That can be done twice.
-    fn bring<B: Lower>(
-        &self,
-        below: &mut B,
-        object: ObjectId,
-        changed: &Changed,
-    ) -> Result<(), Error<B::Error>> {
-        let replaced = changed.gone.is_some() || changed.made.is_some();
-        // One that cannot be read can be removed.
-        if replaced && !matches!(below.attributes(object), Ok(None)) {
-            below.apply(&Operation::Delete { object }).map_err(Error::Lower)?;
-        }
-        let attributes = changed.attributes.as_ref().map(|(attributes, _)| attributes.as_slice());
-        match changed.made {
-            Some((class, _)) => {
-                let attributes = attributes.unwrap_or_default();
-                let create = Operation::Create { object, class, attributes };
-                below.apply(&create).map_err(Error::Lower)?;
-            }
-            None if changed.gone.is_some() => return Ok(()),
-            None => {
-                if let Some(size) = changed.cut() {
-                    below.apply(&Operation::SetSize { object, size }).map_err(Error::Lower)?;
-                }
-                if let Some(attributes) = attributes {
-                    let set = Operation::SetAttributes { object, attributes };
-                    below.apply(&set).map_err(Error::Lower)?;
-                }
-            }
-        }
-        self.bring_pages(below, object, changed)?;
-        if let Some((size, _)) = changed.size {
-            below.apply(&Operation::SetSize { object, size }).map_err(Error::Lower)?;
-        }
-        Ok(())
-    }
-
-    fn bring_pages<B: Lower>(
-        &self,
-        below: &mut B,
-        object: ObjectId,
-        changed: &Changed,
-    ) -> Result<(), Error<B::Error>> {
-        /// Pages that are brought at once.
-        const MOST: usize = 256;
-        let mut together: Vec<u8> = Vec::new();
-        let mut first = 0;
-        let mut put = |first: u64, data: &[u8]| match data.is_empty() {
-            true => Ok(()),
-            false => {
-                below.apply(&Operation::Write { object, page: first, data }).map_err(Error::Lower)
-            }
-        };
-        // Runs of pages: the first one, and how many.
-        let mut zeros: Vec<(u64, u64)> = Vec::new();
-        for (&page, (found, _)) in &changed.pages {
-            let Some(version) = *found else {
-                match zeros.last_mut() {
-                    Some((first, count)) if *first + *count == page => *count += 1,
-                    _ => zeros.push((page, 1)),
-                }
-                continue;
-            };
-            let mut content = [0; PAGE];
-            if !self.shared.read_page(version, object, page, &mut content) {
-                return Err(Error::Damaged("a page does not match its checksum"));
-            }
-            let next = first + (together.len() / PAGE) as u64;
-            if page != next || together.len() >= MOST * PAGE {
-                put(first, &together)?;
-                together.clear();
-                first = page;
-            }
-            together.extend_from_slice(&content);
-        }
-        put(first, &together)?;
-        for (page, count) in zeros {
-            let punch = Operation::Punch { object, page, count };
-            below.apply(&punch).map_err(Error::Lower)?;
-        }
-        Ok(())
     }
 
     /// Gives back frames and slots of what is durable.

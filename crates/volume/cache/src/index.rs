@@ -1,72 +1,16 @@
-//! What all transactions since the last checkpoint come to: one process's own view of the log.
+//! What all transactions since the last checkpoint come to ([`crate::changes`]): one process's own view of the log.
 //!
-//! Writes to one page are merged, and what was cut off or removed is gone. Each part knows of which transaction it is, so that it leaves
-//! the index when that transaction is durable: from then on the stores say the same.
+//! Each part knows of which transaction it is, so that it leaves the index when that transaction is durable: from then on the stores say
+//! the same.
 
+use crate::changes::{Changed, Changes, MOST_PUNCHED, Place, punched_by};
 use crate::log::Slot;
 use crate::pool::Version;
 use crate::record::Record;
 use crate::shared::Shared;
 use belay_memory::Memory;
-use belay_object::{Class, Credit, ObjectId, Operation, PAGE, Transaction, Undecodable};
-use std::collections::{BTreeMap, VecDeque};
-
-/// Something, and of which transaction it is.
-pub type Since<T> = (T, u64);
-
-/// What has happened to an object since the last checkpoint.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changed {
-    /// What the stores have under this number is gone.
-    pub gone: Option<u64>,
-    /// It was made, after that.
-    pub made: Option<Since<Class>>,
-    /// What the stores have of it from these bytes on is gone: the least first, each later one less far back.
-    pub cuts: Vec<Since<u64>>,
-    /// Its length.
-    pub size: Option<Since<u64>>,
-    /// Its attributes.
-    pub attributes: Option<Since<Vec<u8>>>,
-    /// Its pages: where they are, or that they are zeros.
-    pub pages: BTreeMap<u64, Since<Option<Version>>>,
-}
-
-impl Changed {
-    /// Whether the object is there; `None` if the stores say that.
-    pub fn is_there(&self) -> Option<bool> {
-        match (self.made, self.gone) {
-            (Some(_), _) => Some(true),
-            (None, Some(_)) => Some(false),
-            (None, None) => None,
-        }
-    }
-
-    /// Whether the stores have anything to say of a page.
-    pub fn is_below(&self, page: u64) -> bool {
-        let cut = self.cut().is_some_and(|cut| page >= cut.div_ceil(PAGE as u64));
-        self.gone.is_none() && self.made.is_none() && !cut
-    }
-
-    /// From which byte on what the stores have of it is gone.
-    pub fn cut(&self) -> Option<u64> {
-        self.cuts.iter().map(|(cut, _)| *cut).min()
-    }
-
-    /// Forgets what is durable.
-    fn forget(&mut self, durable: u64) {
-        let is_old = |since: u64| since < durable;
-        self.gone = self.gone.filter(|since| !is_old(*since));
-        self.made = self.made.filter(|(_, since)| !is_old(*since));
-        self.cuts.retain(|(_, since)| !is_old(*since));
-        self.size = self.size.filter(|(_, since)| !is_old(*since));
-        self.attributes.take_if(|(_, since)| is_old(*since));
-        self.pages.retain(|_, (_, since)| !is_old(*since));
-    }
-
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
+use belay_object::{Credit, ObjectId, Operation, Undecodable};
+use std::collections::VecDeque;
 
 /// One process's view of the log.
 #[derive(Clone, Debug, Default)]
@@ -75,7 +19,7 @@ pub struct Index {
     next: u64,
     /// Up to which one everything is durable, and not in here any more.
     durable: u64,
-    objects: BTreeMap<ObjectId, Changed>,
+    changes: Changes,
     /// How much room all of them can take at most.
     owed: Credit,
     /// Pages that all of them make zeros of.
@@ -131,7 +75,7 @@ impl Index {
 
     /// What has happened to an object; `None` for nothing.
     pub fn changed(&self, object: ObjectId) -> Option<&Changed> {
-        self.objects.get(&object)
+        self.changes.of(object)
     }
 
     /// How much room the transactions in here can take at most.
@@ -144,9 +88,14 @@ impl Index {
         self.punched.saturating_add(punched) <= MOST_PUNCHED
     }
 
+    /// What has happened to all objects.
+    pub(crate) fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
     /// All objects to which something has happened.
     pub fn objects(&self) -> impl Iterator<Item = (ObjectId, &Changed)> {
-        self.objects.iter().map(|(object, changed)| (*object, changed))
+        self.changes.objects()
     }
 
     /// All cells that the transactions in here take.
@@ -202,7 +151,11 @@ impl Index {
             }
             let mut pages = Vec::new();
             for operation in record.transaction.operations() {
-                self.apply(self.next, &operation?, &mut pages)?;
+                let operation = operation?;
+                if matches!(operation, Operation::Pages { .. }) {
+                    pages.extend(Version::written(&operation)?);
+                }
+                self.changes.apply(self.next, &operation)?;
             }
             let used = Used { cells, pages, cost: record.cost, punched };
             self.is_possible(shared, &used)?;
@@ -241,7 +194,7 @@ impl Index {
     }
 
     /// Forgets what is durable; calls `each` with all objects, and what has happened to them, before.
-    pub fn forget(&mut self, durable: u64, mut each: impl FnMut(ObjectId, &Changed)) {
+    pub fn forget(&mut self, durable: u64, each: impl FnMut(ObjectId, &Changed)) {
         if durable <= self.durable {
             return;
         }
@@ -250,73 +203,6 @@ impl Index {
         self.owed = self.used.iter().fold(Credit::default(), |all, one| all.and(one.cost));
         self.punched = self.used.iter().map(|one| one.punched).sum();
         self.taken = self.used.iter().fold(Taken::default(), Taken::and);
-        self.objects.retain(|object, changed| {
-            each(*object, changed);
-            changed.forget(durable);
-            !changed.is_empty()
-        });
+        self.changes.forget(durable, each);
     }
-
-    fn apply(
-        &mut self,
-        number: u64,
-        operation: &Operation<'_>,
-        used: &mut Vec<Version>,
-    ) -> Result<(), Undecodable> {
-        let changed = self.objects.entry(operation.object()).or_default();
-        match *operation {
-            Operation::Create { class, attributes, .. } => {
-                changed.made = Some((class, number));
-                changed.size = Some((0, number));
-                changed.attributes = Some((attributes.to_vec(), number));
-            }
-            Operation::Delete { .. } => {
-                // What was made and removed since is nothing, but what was there before stays gone.
-                *changed = Changed { gone: Some(number), ..Changed::default() };
-            }
-            Operation::Pages { page, frames, .. } => {
-                for (page, frame) in (page..).zip(frames) {
-                    let version = Version::from_number(frame.get());
-                    changed.pages.insert(page, (Some(version), number));
-                    used.push(version);
-                }
-            }
-            Operation::SetSize { size, .. } => {
-                // An earlier cut farther on says nothing more, and is forgotten earlier.
-                changed.cuts.retain(|(cut, _)| *cut < size);
-                changed.cuts.push((size, number));
-                changed.size = Some((size, number));
-                changed.pages.retain(|page, _| *page < size.div_ceil(PAGE as u64));
-            }
-            Operation::SetAttributes { attributes, .. } => {
-                // In the room of those before: a file's change again and again.
-                let (kept, since) = changed.attributes.get_or_insert_default();
-                kept.clear();
-                kept.extend_from_slice(attributes);
-                *since = number;
-            }
-            Operation::Punch { page, count, .. } => {
-                for page in page..page.saturating_add(count) {
-                    changed.pages.insert(page, (None, number));
-                }
-            }
-            Operation::Keep { .. } => {}
-            Operation::Write { .. } => {
-                return Err(Undecodable::new("a transaction has data of its own"));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Pages that are punched between two checkpoints. More are cut off.
-pub const MOST_PUNCHED: u64 = 65_536;
-
-/// Pages that a transaction makes zeros of.
-pub(crate) fn punched_by(transaction: &Transaction) -> u64 {
-    let punched = transaction.operations().map(|operation| match operation {
-        Ok(Operation::Punch { count, .. }) => count,
-        _ => 0,
-    });
-    punched.fold(0, u64::saturating_add)
 }

@@ -5,17 +5,20 @@
 //! operations on names up to some point; each file that was synced before that has the data that it had then, or what was done to it
 //! later; and a file that has replaced another one is not empty in its place.
 
-use crate::appended::{Part, append, parts};
+mod replayed;
+
+use crate::appended::{Part, append};
 use crate::cleaner::Cleaner;
-use crate::dropped::Dropped;
 use crate::error::Error;
 use crate::index::Index;
-use crate::log::{MOST, Slot};
+use crate::log::Slot;
 use crate::pool::Version;
 use crate::shared::Shared;
 use belay_memory::Memory;
 use belay_object::{Class, Lower, ObjectId, Operation, PAGE, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
+
+pub use replayed::{replay, waiting};
 
 /// What whoever appends knows of the intent log of an epoch. Who knows nothing appends more.
 #[derive(Debug, Default)]
@@ -194,70 +197,4 @@ fn class_of<B: Lower>(
         Err(why) if B::is_damaged(&why) => Ok(Class::Data),
         Err(why) => Err(Error::Lower(why)),
     }
-}
-
-/// Bytes of the intent log that [`replay`] has to do again.
-///
-/// # Errors
-/// [`Error::Damaged`]; those of the layer below.
-pub fn waiting<B: Lower>(below: &mut B) -> Result<u64, Error<B::Error>> {
-    let mut bytes = 0;
-    in_order(below, |_, part| {
-        bytes += part.len() as u64;
-        Ok(())
-    })?;
-    Ok(bytes)
-}
-
-/// Calls `each` with what the intent log has and the last checkpoint has not, in its order; gives the number of the transaction that comes
-/// next.
-fn in_order<B: Lower>(
-    below: &mut B,
-    mut each: impl FnMut(&mut B, &[u8]) -> Result<(), Error<B::Error>>,
-) -> Result<u64, Error<B::Error>> {
-    let upto = below.upto().map_err(Error::Lower)?;
-    let mut next = upto;
-    for intent in below.intents().map_err(Error::Lower)? {
-        for part in parts(&intent) {
-            let part = part.map_err(|why| Error::Damaged(why.why()))?;
-            // A transaction can be in the log twice, if who appended it died before that was noted.
-            if part.is_done(upto, next) {
-                continue;
-            }
-            if part.number >= MOST {
-                return Err(Error::Damaged("an intent has a number that there is not"));
-            }
-            // Data come behind the transactions that they include.
-            let is_next = if part.is_data { part.number < next } else { part.number == next };
-            if !is_next {
-                return Err(Error::Damaged("transactions are missing in the intent log"));
-            }
-            next = next.max(part.number + 1);
-            each(below, part.bytes)?;
-        }
-    }
-    Ok(next)
-}
-
-/// Does again what the intent log has and the last checkpoint has not, and takes a checkpoint of it; gives the number of the transaction
-/// that comes next. To be done when a volume is opened and the memory of its cache is gone. That can be cut off and done again. What comes
-/// to an object that is damaged for good is dropped.
-///
-/// # Errors
-/// [`Error::Damaged`]; those of the layer below.
-pub fn replay<B: Lower>(below: &mut B) -> Result<u64, Error<B::Error>> {
-    let upto = below.upto().map_err(Error::Lower)?;
-    let mut dropped = Dropped::default();
-    let next = in_order(below, |below, part| {
-        let transaction = Transaction::decode(part.to_vec());
-        let transaction = transaction.map_err(|why| Error::Damaged(why.why()))?;
-        transaction.operations().flatten().try_for_each(|operation| {
-            let done = below.apply(&operation).map_err(Error::Lower);
-            dropped.unless_damaged(below, operation.object(), done)
-        })
-    })?;
-    if next > upto {
-        below.checkpoint(next).map_err(Error::Lower)?;
-    }
-    Ok(next)
 }

@@ -7,6 +7,7 @@
 //! | [`frames`] | pages |
 //! | [`log`] | how a transaction is published, by one store, and found by others |
 //! | [`record`] | how a transaction lies in cells |
+//! | [`changes`] | what operations come to, merged |
 //! | [`index`] | what all transactions since the last checkpoint come to: one process's own view of the log |
 //! | [`clean`] | what was read from the layer below, kept for the next time |
 //! | [`recent`] | whether what was fetched from the layer below meanwhile is still right |
@@ -17,6 +18,7 @@
 //! | [`mount`] | which mount the memory serves |
 //! | [`appended`] | what is in the intent log |
 //! | [`cleaner`] | how what was published reaches the stores, in checkpoints, and leaves the memory |
+//! | [`bring`] | how what has happened to objects is brought to the stores, from the log or from the intent log |
 //!
 //! The rules:
 //!
@@ -33,6 +35,8 @@
 
 pub mod answers;
 pub mod appended;
+mod bring;
+pub mod changes;
 pub mod clean;
 pub mod cleaner;
 pub mod credit;

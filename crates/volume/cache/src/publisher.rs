@@ -3,10 +3,11 @@
 mod reading;
 mod revocable;
 
+use crate::changes::punched_by;
 use crate::clean::Clean;
 use crate::credit::Known;
 use crate::error::Error;
-use crate::index::{Index, punched_by};
+use crate::index::Index;
 use crate::log::Slot;
 use crate::pool::{Pool, Version};
 use crate::recent::Recent;

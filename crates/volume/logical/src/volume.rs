@@ -307,7 +307,7 @@ impl<D: Disk> Logical<D> {
         Ok(())
     }
 
-    /// What was appended to the intent log. Only of a volume to which nothing was done yet.
+    /// What was appended to the intent log since the last checkpoint.
     ///
     /// # Errors
     /// Those of the store.

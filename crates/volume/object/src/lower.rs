@@ -68,7 +68,7 @@ pub trait Lower {
     /// As for [`Lower::apply`].
     fn append_intent(&mut self, bytes: &[u8]) -> Result<bool, Self::Error>;
 
-    /// What was appended to the intent log, in its order: nothing was done to this layer yet.
+    /// What was appended to the intent log since the last checkpoint, in its order. Whoever asks may find a part of it done already.
     ///
     /// # Errors
     /// Those of the stores.

@@ -242,7 +242,7 @@ impl<D: Disk> Store<D> {
         self.read_area(self.root()?.epoch.get(), self.last_root()?)
     }
 
-    /// What was appended after the last checkpoint. Only of a store to which nothing was done yet.
+    /// What was appended after the last checkpoint.
     ///
     /// # Errors
     /// [`Error::Intents`] if that is not, or may not be, all that was appended.

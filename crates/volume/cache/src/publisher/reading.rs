@@ -1,8 +1,8 @@
 //! What a publisher reads: what the log has, and what the layer below says of all else.
 
 use super::Publisher;
+use crate::changes::Changed;
 use crate::error::Error;
-use crate::index::Changed;
 use belay_memory::Memory;
 use belay_object::{Attributes, Class, Lower, ObjectId, PAGE, Room};
 

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 const SIZE: u64 = PAGE as u64;
 /// Pages that one transaction makes zeros of: a part of those that there can be between two checkpoints.
-const MOST_AT_ONCE: u64 = belay_cache::index::MOST_PUNCHED / 4;
+const MOST_AT_ONCE: u64 = belay_cache::changes::MOST_PUNCHED / 4;
 
 impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
     fn file(&mut self, object: ObjectId) -> Result<u64, B::Error> {
