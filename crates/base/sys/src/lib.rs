@@ -7,6 +7,7 @@
 mod bare;
 mod directory;
 mod ends;
+pub mod gate;
 mod guard;
 mod known;
 mod library;

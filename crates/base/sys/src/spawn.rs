@@ -18,7 +18,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// How a successor is kept from seeing the mount that it is to serve.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrivateMountNamespace {
     /// The names on the way from the root to the mount that is taken out of the child's mount table; nothing is if there are
     /// none. Links are not followed.

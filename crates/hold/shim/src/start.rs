@@ -101,6 +101,7 @@ fn attach(setup: &OsStr, names: Option<[PathBuf; 2]>) -> Result<Shim, String> {
     let mut options = Options::empty();
     let (mut image_device, mut image_inode) = (None, None);
     let mut image = None;
+    let mut gate = None;
     let mut fields = setup.split(':');
     if fields.next() != Some("v2") {
         return Err(format!("BELAY_SHIM={setup} is of another version: install matching parts"));
@@ -120,6 +121,7 @@ fn attach(setup: &OsStr, names: Option<[PathBuf; 2]>) -> Result<Shim, String> {
             "image" => image = Some(take(value)?),
             "generation" => generation = u32::try_from(value).ok(),
             "options" => options = Options::from_bits_retain(value),
+            "gate" => gate = Some(take(value)?),
             "image_device" => image_device = Some(value),
             "image_inode" => image_inode = Some(value),
             // What the loader and the kernel have needed: closed, as nobody needs it any more.
@@ -128,6 +130,12 @@ fn attach(setup: &OsStr, names: Option<[PathBuf; 2]>) -> Result<Shim, String> {
             "covered" => descriptors::reserve(take(value)?.into_raw_fd()),
             _ => {}
         }
+    }
+    if let Some(gate) = gate {
+        // Nothing of the daemon's own has run yet, nor is anything of the mount in memory.
+        let Some((told, chosen)) = belay_sys::gate::pass(&gate) else { leave() };
+        generation = Some(told);
+        options = Options::from_bits_retain(chosen);
     }
     let (Some(recorder), Some(device), Some(event)) = (recorder, device, event) else {
         return Err("BELAY_SHIM is incomplete".into());
@@ -196,6 +204,12 @@ fn attach(setup: &OsStr, names: Option<[PathBuf; 2]>) -> Result<Shim, String> {
         epoch.open(options)?;
     }
     Ok(shim)
+}
+
+/// Nobody needs this process, which has done nothing yet.
+fn leave() -> ! {
+    // SAFETY: it returns to nobody, and runs nothing of the daemon's.
+    unsafe { libc::_exit(0) }
 }
 
 /// Takes over a descriptor that the supervisor left open for us.

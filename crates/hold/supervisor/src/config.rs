@@ -160,6 +160,10 @@ pub struct Config {
     /// The file by which the daemon shows that it waits for a companion (see [`belay_memory::pulse`]): that is no hang of its own.
     #[serde(default)]
     pub pulse: Option<OsText>,
+    /// The process of the next generation is started while one serves, and waits at a gate: for daemons of which nothing runs before
+    /// their own library does, and that need nothing of the mount table but what is there when they are mounted.
+    #[serde(default)]
+    pub standby: bool,
     /// What keeper and supervisor name in their command lines, for people: the volume, the mountpoint, or the daemon's program.
     #[serde(default)]
     pub holds: Option<OsText>,

@@ -109,6 +109,12 @@ impl Mirror {
         made.drain(..excess);
         made.push((pid, name));
     }
+
+    /// That process is gone, and has started no other.
+    pub fn forget(&self, pid: u32) {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.retain(|(known, _)| *known != pid);
+    }
 }
 
 fn name_of(pid: u32) -> Option<Name> {

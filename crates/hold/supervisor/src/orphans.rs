@@ -97,6 +97,8 @@ pub fn of(dir: &Path, meant: Option<&[PathBuf]>) -> Option<Orphan> {
         status.daemon.exit = Some(Exit::Unknown);
     }
     (status.supervisor, status.keeper) = (Process { pid: 0 }, Process { pid: 0 });
+    // It has ended with the supervisor.
+    status.standby = None;
     status.requests.in_flight = 0;
     Some(Orphan { status, mount })
 }

@@ -144,6 +144,9 @@ pub struct Status {
     /// Processes that the daemon needs beside it.
     #[serde(default)]
     pub companions: Vec<CompanionStatus>,
+    /// The process that waits to be the next daemon; `null` while there is none.
+    #[serde(default)]
+    pub standby: Option<Process>,
     /// Daemons that end, one after the other, before they have answered a request that waits; `null` unless they do.
     #[serde(default)]
     pub stalled: Option<Stalled>,
@@ -376,6 +379,7 @@ mod tests {
                 left_seconds: 539,
             }),
             companions: Vec::new(),
+            standby: Some(Process { pid: 6 }),
             stalled: Some(Stalled {
                 lives: 3,
                 since_seconds: 2,

@@ -33,6 +33,8 @@ pub struct Beside {
     pub names: Option<OsString>,
     /// By which it shows that it waits for one of them.
     pub pulse: Option<OsText>,
+    /// Its next process may be started before it is needed.
+    pub standby: bool,
     /// What is held from the start of the mount to its end.
     pub hold: Option<OwnedFd>,
 }
@@ -141,6 +143,7 @@ pub fn run_with(options: &Run, beside: Beside) -> Result<i32> {
         },
         companions: beside.companions,
         pulse: beside.pulse,
+        standby: beside.standby,
         holds: Some(OsText(holds)),
         blocked_signals,
     };

@@ -1,24 +1,21 @@
 //! The process of a generation: what it inherits, what it is told, and how it is kept from its own mount.
 
 use super::Supervisor;
-use super::parts::tokens::PROCESS;
 use super::second::give_outer;
 use crate::error::Error;
 use crate::fusermount::may_mount;
 use crate::instances::standin;
 use crate::look::{Found, There, is_local, look_held};
 use crate::mounts::{self, MountFact};
-use crate::process::{Watched, children_of_thread};
+use crate::process::Watched;
 use crate::text::OsText;
-use crate::threads::Bounded;
 use crate::unmount;
 use belay_recorder::control::Options;
-use belay_sys::{ChildSetup, PrivateMountNamespace, dup_cloexec, prepare_child};
+use belay_sys::{ChildSetup, PrivateMountNamespace, dup_cloexec};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
-use signal_hook::consts::SIGKILL;
 use std::ffi::{CString, OsString};
 use std::fmt::Write;
 use std::io;
@@ -26,15 +23,11 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Component, Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::Duration;
+use std::process::{Command, Stdio};
+
 /// Where a daemon finds the recorder; device and event counter follow. High, so that daemons which
 /// count on low numbers, or close them, are not disturbed.
 const DESCRIPTORS: u64 = 200;
-/// How long it may take until a program that somebody else serves has been started.
-const EXEC: Duration = Duration::from_secs(5);
 
 /// The numbers by which a daemon finds what it inherits.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +39,7 @@ impl Numbers {
     /// As high as the limit of open files lets them be.
     fn new() -> Self {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let first = DESCRIPTORS.min(limit.saturating_sub(13)).max(10);
+        let first = DESCRIPTORS.min(limit.saturating_sub(14)).max(10);
         Self { first: i32::try_from(first).unwrap_or(200) }
     }
 
@@ -70,15 +63,18 @@ enum Inherited {
     Covered,
     Outer,
     Image,
+    Gate,
 }
 
 /// A process that is about to be started.
-struct Start {
-    command: Command,
-    setup: ChildSetup,
+pub(super) struct Start {
+    pub command: Command,
+    pub setup: ChildSetup,
+    /// The program file.
+    pub file: There,
+    /// What the shim is told.
+    pub told: String,
     numbers: Numbers,
-    /// What the shim is told of what was inherited besides what each life has.
-    told: String,
 }
 
 impl Start {
@@ -91,11 +87,40 @@ impl Start {
     fn tell(&mut self, name: &str, what: Inherited) {
         let _ = write!(self.told, ":{name}={}", self.numbers.of(what));
     }
+
+    /// Tells the shim which generation it is, and what is chosen.
+    fn tell_life(&mut self, generation: u32, options: Options) {
+        let _ = write!(self.told, ":generation={generation}:options={}", options.bits());
+    }
+
+    /// Has the shim wait until it is told that.
+    pub fn waits_at(&mut self, gate: OwnedFd) {
+        self.give(Inherited::Gate, gate);
+        self.tell("gate", Inherited::Gate);
+    }
+
+    /// Whether nobody may have to be waited for, until it runs.
+    pub fn is_near(&self) -> bool {
+        let namespace = self.setup.mount_namespace.as_ref();
+        namespace.is_none_or(|namespace| !namespace.may_wait) && is_local(&self.file.pinned)
+    }
 }
 
 impl Supervisor {
     /// Starts the process. `far`: the way to the mountpoint is taken for one on which somebody may have to be waited for.
     pub(super) fn spawn_once(&mut self, far: bool) -> io::Result<Watched> {
+        let generation = self.book.generation;
+        let mut start = self.prepare_start(generation, far)?;
+        let options = self.options_of_start();
+        if let Some(process) = self.let_standby_in(&start, generation, options) {
+            return Ok(process);
+        }
+        start.tell_life(generation, options);
+        self.execute(start)
+    }
+
+    /// A process of that generation, but for what the shim is told of it.
+    pub(super) fn prepare_start(&self, generation: u32, far: bool) -> io::Result<Start> {
         let held = self.runs_held_program();
         let file = self.program_to_start(held)?;
         if let Some(rights) = file.gained() {
@@ -110,42 +135,24 @@ impl Supervisor {
             true => Command::new("/proc/self/exe"), // what belay was started with, whatever is installed by now
             false => Command::new(&program),
         };
-        let mut start =
-            Start { command, setup: self.setup(numbers)?, numbers, told: String::new() };
+        let setup = self.setup(numbers, generation)?;
+        let mut start = Start { command, setup, file, told: String::new(), numbers };
         if held {
             start.give(Inherited::Program, dup_cloexec(as_fd(&self.fds.program))?);
         }
-        let led = self.keep_from_mount(&mut start, far)?;
+        let led = self.keep_from_mount(&mut start, generation, far)?;
         self.name(&mut start, &program, held, led);
         self.tell_shim(&mut start, held);
-        let Start { mut command, setup, .. } = start;
-        command.stderr(Stdio::from(dup_cloexec(as_fd(&self.fds.stderr_write))?));
+        start.command.stderr(Stdio::from(dup_cloexec(as_fd(&self.fds.stderr_write))?));
         if self.config.log.is_some() {
             // What it writes there is belay's to keep short, too.
-            command.stdout(Stdio::from(dup_cloexec(as_fd(&self.fds.stderr_write))?));
+            start.command.stdout(Stdio::from(dup_cloexec(as_fd(&self.fds.stderr_write))?));
         }
-        let apart = setup.mount_namespace.is_some();
-        let near = setup.mount_namespace.as_ref().is_none_or(|namespace| !namespace.may_wait);
-        prepare_child(&mut command, setup);
-        let mut child = match near && is_local(&file.pinned) {
-            true => command.spawn()?,
-            false => spawn_elsewhere(command)?,
-        };
-        let watched = self.watch_child(child.id());
-        match &watched {
-            Ok(watched) if apart => self.helpers.mirror.note(watched.pid),
-            Ok(_) => {}
-            // Nobody would hear of its end.
-            Err(_) => {
-                let _ = child.kill();
-                let _ = child.wait();
-            }
-        }
-        watched
+        Ok(start)
     }
 
     /// What each life inherits.
-    fn setup(&self, numbers: Numbers) -> io::Result<ChildSetup> {
+    fn setup(&self, numbers: Numbers, generation: u32) -> io::Result<ChildSetup> {
         let fds = &self.fds;
         let inherited = [
             (&fds.recorder, Inherited::Recorder),
@@ -161,7 +168,7 @@ impl Supervisor {
         Ok(ChildSetup {
             descriptors: inherited.into_iter().map(give).collect::<io::Result<_>>()?,
             blocked_signals: self.config.blocked_signals,
-            mark: Some(self.lineage().mark(self.book.generation)),
+            mark: Some(self.lineage().mark(generation)),
             ..ChildSetup::default()
         })
     }
@@ -171,10 +178,10 @@ impl Supervisor {
     fn keep_from_mount(
         &self,
         start: &mut Start,
+        generation: u32,
         far: bool,
     ) -> io::Result<Option<(PathBuf, PathBuf)>> {
-        let Some(mount) = self.book.mounts.held.as_ref().filter(|_| self.book.generation > 0)
-        else {
+        let Some(mount) = self.book.mounts.held.as_ref().filter(|_| generation > 0) else {
             return Ok(None);
         };
         if may_mount() {
@@ -217,7 +224,7 @@ impl Supervisor {
         command.args(words);
     }
 
-    /// Tells the shim what it was given, and what is chosen.
+    /// Tells the shim what it was given.
     fn tell_shim(&self, start: &mut Start, held: bool) {
         if held && !self.config.relay {
             start.tell("program", Inherited::Program);
@@ -233,14 +240,9 @@ impl Supervisor {
             let name = self.config.image_as.as_ref().unwrap_or(&known.path);
             start.command.env("BELAY_IMAGE_AS", &name.0);
         }
-        let mut options = self.options();
-        options.set(
-            Options::VOLATILE_INODES,
-            options.contains(Options::VOLATILE_INODES) || self.is_same_medium(),
-        );
         let of = |what| start.numbers.of(what);
-        let told = format!(
-            "v2:recorder={}:device={}:event={}:post={}:mail={}:image_post={}:image_mail={}:shim={}:generation={}:options={}{}",
+        start.told = format!(
+            "v2:recorder={}:device={}:event={}:post={}:mail={}:image_post={}:image_mail={}:shim={}{}",
             of(Inherited::Recorder),
             of(Inherited::Device),
             of(Inherited::Event),
@@ -249,13 +251,10 @@ impl Supervisor {
             of(Inherited::ImagePost),
             of(Inherited::ImageMail),
             of(Inherited::Shim),
-            self.book.generation,
-            options.bits(),
             start.told,
         );
         start.command.env("LD_PRELOAD", self.preload(of(Inherited::Shim)));
         start.command.env("BELAY_PRELOAD", &self.config.preload.0);
-        start.command.env("BELAY_SHIM", told);
     }
 
     /// A mount namespace without the held mount, if that can be seen in this one's.
@@ -308,15 +307,8 @@ impl Supervisor {
         }
     }
 
-    fn watch_child(&self, pid: u32) -> io::Result<Watched> {
-        let watched = Watched::find(pid)?;
-        let watched = watched.ok_or_else(|| io::Error::other("cannot watch its process"))?;
-        self.events.listen_to(&watched, PROCESS)?;
-        Ok(watched)
-    }
-
     /// Whether what the daemon shows is a file that was made once, and still is that.
-    fn is_same_medium(&self) -> bool {
+    pub(super) fn is_same_medium(&self) -> bool {
         self.config.medium.as_ref().is_some_and(|medium| {
             let folder = as_fd(&self.fds.medium_folder);
             let found = self.look_behind(medium.path(), Some(folder)).there();
@@ -339,27 +331,8 @@ fn as_fd(fd: &rustix::fd::OwnedFd) -> rustix::fd::BorrowedFd<'_> {
     rustix::fd::AsFd::as_fd(fd)
 }
 
-fn silent() -> io::Error {
+pub(super) fn silent() -> io::Error {
     io::Error::other("whoever serves the file system that it is on does not answer")
-}
-
-/// Starts a program that somebody else serves, or one whose mountpoint is on what somebody else serves: to read its first page,
-/// or to go the way there, is to wait for that one. A start that takes too long has failed, and what was started is killed.
-fn spawn_elsewhere(mut command: Command) -> io::Result<Child> {
-    static STARTS: Bounded = Bounded::new();
-    let number = Arc::new(AtomicU32::new(0));
-    let told = Arc::clone(&number);
-    let start = move || {
-        told.store(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(), Relaxed);
-        command.spawn()
-    };
-    STARTS.within(EXEC, "start", start).unwrap_or_else(|| {
-        let thread = number.load(Relaxed);
-        for child in children_of_thread(std::process::id(), thread) {
-            let _ = Watched::open(child).map(|child| child.signal(SIGKILL));
-        }
-        Err(silent())
-    })
 }
 
 /// Whether the mount covers a file, as its options say.
@@ -395,7 +368,7 @@ mod tests {
     #[test]
     fn descriptors_are_below_the_limit() {
         let numbers = super::Numbers::new();
-        let last = numbers.of(super::Inherited::Image);
-        assert!(numbers.first >= 10 && last == numbers.first + 11);
+        let last = numbers.of(super::Inherited::Gate);
+        assert!(numbers.first >= 10 && last == numbers.first + 12);
     }
 }

@@ -157,6 +157,7 @@ impl Supervisor {
             return;
         }
         heartbeat::beat(&self.fds.ledger, true);
+        self.let_standby_go();
         self.helpers.nudge.end();
         self.drain_stderr();
         self.finish_effects();

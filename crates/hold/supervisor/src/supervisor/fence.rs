@@ -41,6 +41,7 @@ impl Supervisor {
         except.extend(&self.config.bystanders);
         except.extend(self.helpers.processes());
         except.extend(self.companions.processes());
+        except.extend(self.standby.pid());
         // Those of an older life are being seen to.
         except.extend(self.late.processes());
         let mut below = descendants(&belay, &except);

@@ -1,7 +1,7 @@
 //! Starting a generation.
 //!
-//! Invariant: the lease is `{generation, 0}` before a process of that generation is started, and
-//! the instants are cleared only then, when nobody can set them.
+//! Invariant: the lease is `{generation, 0}` before a process of that generation is started, or let through its gate
+//! ([`super::standby`]), and the instants are cleared only then, when nobody can set them.
 
 use super::Supervisor;
 use super::lifecycle::Event;
@@ -28,6 +28,7 @@ impl Supervisor {
         self.live(Event::Starts);
         self.daemon.take_cause();
         self.deadlines.cancel(Due::Retiring);
+        self.deadlines.cancel(Due::Standby);
         self.looks.hang.clear();
         self.choose_program();
         self.tidy_mailbox();
@@ -101,6 +102,16 @@ impl Supervisor {
             }
         }
         self.spawn_once(true)
+    }
+
+    /// The choices for a generation as its shim is told of them.
+    pub(super) fn options_of_start(&self) -> Options {
+        let mut options = self.options();
+        options.set(
+            Options::VOLATILE_INODES,
+            options.contains(Options::VOLATILE_INODES) || self.is_same_medium(),
+        );
+        options
     }
 
     /// The choices for a generation: what the user chose, and what was learnt since. Of none of it the recorder is asked, which

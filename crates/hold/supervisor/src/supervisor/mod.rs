@@ -7,7 +7,8 @@
 //! | [`life`] | how that is told what has happened, and its decisions are carried out |
 //! | [`parts`] | the state of each part, which knows nothing of the others |
 //! | [`launch`] | how a generation is started |
-//! | [`child`] | its process: what it inherits, and what it is told |
+//! | [`child`], [`exec`] | its process: what it inherits, what it is told, and how it is started |
+//! | [`standby`] | a process that is started before it is needed |
 //! | [`watch`] | which process is the daemon, and what its end means |
 //! | [`recovery`] | from the death of a generation to the end of its recovery |
 //! | [`readonly`] | what is done when the op-log cannot be done again |
@@ -22,8 +23,7 @@
 //! | [`ending`] | stop, clean end, giving up |
 //! | [`serving`] | what is said when the mount serves first |
 //! | [`second`] | other mounts of the same daemon |
-//! | [`stray`] | starts that come to nothing |
-//! | [`advice`] | what helps then |
+//! | [`stray`], [`advice`] | starts that come to nothing, and what helps then |
 //! | [`unmounting`] | `belay stop` |
 //! | [`asked`] | what is asked at the control socket, and answered |
 //! | [`buffer`] | what is different without an image |
@@ -48,6 +48,7 @@ mod checkpoints;
 mod child;
 mod commits;
 mod ending;
+mod exec;
 mod fence;
 mod finding;
 mod kill;
@@ -70,6 +71,7 @@ mod recovery;
 mod reports;
 mod second;
 mod serving;
+mod standby;
 mod status;
 mod stray;
 mod takeover;
@@ -112,6 +114,7 @@ use parts::looks::Looks;
 use parts::mail::Mail;
 use parts::nudge::Nudge;
 use parts::recorder::Recorder;
+use parts::standby::Standby;
 use parts::tokens::{COMMITTED, CONTROL, EVENT, FIRST_CLIENT, LINK, SIGNALS, STDERR};
 use parts::unmounts::Unmounts;
 use parts::words::Words;
@@ -169,6 +172,7 @@ struct Supervisor {
     events: Events,
     keeper: Keeper,
     daemon: Daemon,
+    standby: Standby,
     life: Lifecycle,
     exits: Exits,
     words: Words,
@@ -227,6 +231,7 @@ impl Supervisor {
             events,
             keeper: Keeper::new(link, keeper_pid),
             daemon: Daemon::default(),
+            standby: Standby::default(),
             life: Lifecycle::new(limits),
             exits: Exits::default(),
             words: Words::default(),
@@ -332,6 +337,7 @@ impl Supervisor {
             self.check_recorder();
             self.check_daemon();
             self.check_progress();
+            self.check_standby();
             if tokens.contains(&LINK) {
                 self.take_notes();
             }

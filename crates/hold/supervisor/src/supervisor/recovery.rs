@@ -260,6 +260,7 @@ impl Supervisor {
         self.hold_connections();
         self.begin_to_look_at_opened();
         self.begin_to_look_for_mount(clock::now());
+        self.await_standby();
         self.wait_is_over();
         tracing::debug!("generation {} serves", self.book.generation);
         self.tell_serving();
@@ -274,6 +275,7 @@ impl Supervisor {
     /// The successor has settled all that was in flight at `open_ns`.
     pub(super) fn recovered(&mut self, open_ns: u64) {
         self.begin_to_look_for_mount(clock::now());
+        self.await_standby();
         self.note_fenced();
         self.hold_connections();
         self.look_for_progress();

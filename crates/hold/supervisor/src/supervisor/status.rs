@@ -222,6 +222,7 @@ impl Supervisor {
             failed_starts: self.book.tally.failed_starts(),
             waiting: self.waiting().map(|waiting| self.wait_status(waiting)),
             companions,
+            standby: self.standby.pid().map(|pid| Process { pid }),
             stalled: self.book.stalled.shown(&self.mountpoint(), clock::now()),
         }
     }

@@ -293,7 +293,9 @@ impl Supervisor {
     /// Whether a process other than `pid` lives that could serve: it has the recorder in memory.
     fn has_other_process(&self, pid: u32) -> bool {
         let me = std::process::id();
-        let others = descendants(&[me], &[me, self.keeper.pid(), pid]);
+        let mut except = vec![me, self.keeper.pid(), pid];
+        except.extend(self.standby.pid());
+        let others = descendants(&[me], &except);
         others.into_iter().any(|other| {
             // What cannot be seen now may be.
             maps_file(other, self.fds.recorder.as_fd()).unwrap_or(true)

@@ -105,6 +105,7 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
         names: Some(name.as_str().into()),
         companions: vec![companion(Role::Store, stores), companion(Role::Cache, cache)],
         pulse: Some(OsText::from(place.pulse(Role::Namespace))),
+        standby: true,
         hold: Some(hold.into()),
     };
     let namespace = number().into_iter().chain([mountpoint.into_os_string()]).collect();

@@ -45,6 +45,8 @@ pub(crate) enum Due {
     Look,
     /// Limits that nothing announces, connections and the mount are looked at, each second.
     Tick,
+    /// The process of the next generation is started.
+    Standby,
     /// Another try to unmount, for which there was no thread.
     Unmount,
     /// Clients that have asked again before they were answered.

@@ -7,6 +7,7 @@
 //! | [`recorder`] | the memory that is shared with daemons |
 //! | [`kept`] | what is written down for the next supervisor |
 //! | [`daemon`] | which process was started, or holds the lease, and what it is about to die of |
+//! | [`standby`] | the process of the next generation, which waits |
 //! | [`exits`] | how processes have ended |
 //! | [`keeper`] | the keeper, and the link to it |
 //! | [`mail`] | what came into the mailbox of fusermount |
@@ -32,6 +33,7 @@ pub(super) mod looks;
 pub(super) mod mail;
 pub(super) mod nudge;
 pub(super) mod recorder;
+pub(super) mod standby;
 pub(super) mod tokens;
 pub(super) mod unmounts;
 pub(super) mod words;
