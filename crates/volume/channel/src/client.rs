@@ -56,6 +56,11 @@ impl<A: Serialize, R: DeserializeOwned> Connection<A, R> {
         self.stream.is_some()
     }
 
+    /// Whether nobody is waited for any more who is not there.
+    pub fn gives_up(&self) -> bool {
+        self.waits.gives_up()
+    }
+
     /// Waits until somebody is there.
     ///
     /// # Errors

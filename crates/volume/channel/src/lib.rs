@@ -6,6 +6,7 @@
 //! | [`frame`] | how a message lies in a stream |
 //! | [`client`] | a connection that is made anew when the other end has died |
 //! | [`remote`] | the layers below, in another process |
+//! | [`transport`] | what carries these questions: a connection, or a simulation of one |
 //! | [`server`] | who has connected, and whose turn it is |
 //!
 //! A process that asks has one question under way at a time. If the other end dies, it asks the next life of it. That is right for
@@ -18,8 +19,10 @@ pub mod frame;
 pub mod message;
 pub mod remote;
 pub mod server;
+pub mod transport;
 
 pub use client::{Connection, Lost};
 pub use message::{CacheAnswer, CacheAsk, StoreAnswer, StoreAsk};
 pub use remote::{Error, RemoteStore};
 pub use server::{Server, Service};
+pub use transport::Transport;

@@ -3,6 +3,7 @@
 use crate::client::{Connection, Lost, Waits};
 use crate::frame;
 use crate::message::{StoreAnswer, StoreAsk};
+use crate::transport::Transport;
 use belay_object::{
     Attributes, Class, Credit, Lower, ObjectId, Operation, PAGE, Room, Transaction,
 };
@@ -37,8 +38,8 @@ impl From<Lost> for Error {
 
 /// The process with the stores, as another one asks it.
 #[derive(Debug)]
-pub struct RemoteStore {
-    connection: Connection<StoreAsk, StoreAnswer>,
+pub struct RemoteStore<T = Connection<StoreAsk, StoreAnswer>> {
+    transport: T,
     writes: bool,
 }
 
@@ -48,20 +49,32 @@ const MOST_INTENTS: usize = 64 << 20;
 const BESIDE: usize = 64;
 
 impl RemoteStore {
-    /// For a process that reads. It does not notice when the other one dies, but for the time that it takes.
+    /// For a process that reads ([`RemoteStore::reader_over`]), which listens at that path.
     pub fn reader(path: &Path, waits: Box<dyn Waits>) -> Self {
-        Self { connection: Connection::new(path, waits), writes: false }
+        Self::reader_over(Connection::new(path, waits))
+    }
+
+    /// For the cache ([`RemoteStore::writer_over`]).
+    pub fn writer(path: &Path, waits: Box<dyn Waits>) -> Self {
+        Self::writer_over(Connection::new(path, waits))
+    }
+}
+
+impl<T: Transport> RemoteStore<T> {
+    /// For a process that reads. It does not notice when the other one dies, but for the time that it takes.
+    pub fn reader_over(transport: T) -> Self {
+        Self { transport, writes: false }
     }
 
     /// For the cache, of which there is one at a time. It is told of each death ([`Error::Lost`]), and asks nothing more until it has
     /// begun anew ([`RemoteStore::renew`]).
-    pub fn writer(path: &Path, waits: Box<dyn Waits>) -> Self {
-        Self { connection: Connection::new(path, waits), writes: true }
+    pub fn writer_over(transport: T) -> Self {
+        Self { transport, writes: true }
     }
 
     /// Whether nothing is known of a death.
     pub fn is_open(&self) -> bool {
-        self.connection.is_open()
+        self.transport.is_open()
     }
 
     /// Waits for the next life of the other process.
@@ -69,8 +82,8 @@ impl RemoteStore {
     /// # Errors
     /// [`Error::Lost`] if that has died as well, or is not waited for any more.
     pub fn renew(&mut self) -> Result<(), Error> {
-        self.connection.open()?;
-        match self.connection.ask(&StoreAsk::Write)? {
+        self.transport.open()?;
+        match self.transport.ask(&StoreAsk::Write)? {
             StoreAnswer::Done => Ok(()),
             other => Err(refused(other)),
         }
@@ -78,14 +91,24 @@ impl RemoteStore {
 
     fn ask(&mut self, ask: &StoreAsk) -> Result<StoreAnswer, Error> {
         let answer = match self.writes {
-            true => self.connection.ask(ask)?,
-            false => self.connection.ask_until_answered(ask),
+            true => self.transport.ask(ask)?,
+            false => self.until_answered(ask)?,
         };
         match answer {
             StoreAnswer::Refused(why) => Err(Error::Refused(why)),
             StoreAnswer::Damaged(how) => Err(Error::Damaged(how)),
             StoreAnswer::Failing(why) => Err(Error::Failing(why)),
             answer => Ok(answer),
+        }
+    }
+
+    /// Asks until a life of it has answered, or none is waited for any more: only what can be done twice.
+    fn until_answered(&mut self, ask: &StoreAsk) -> Result<StoreAnswer, Lost> {
+        loop {
+            match self.transport.open().and_then(|()| self.transport.ask(ask)) {
+                Err(Lost) if !self.transport.gives_up() => {}
+                done => return done,
+            }
         }
     }
 
@@ -104,7 +127,7 @@ fn refused(answer: StoreAnswer) -> Error {
     }
 }
 
-impl Lower for RemoteStore {
+impl<T: Transport> Lower for RemoteStore<T> {
     type Error = Error;
 
     fn epoch(&mut self) -> Result<u64, Error> {

@@ -126,14 +126,9 @@ impl AwaitedDisk {
         Self { disk: Arc::new(disk), pulse, lasting }
     }
 
-    /// What is waited for, for whoever flushes it in another thread, and says how that has ended ([`AwaitedDisk::flushed`]).
-    pub(crate) fn disk(&self) -> Arc<FileDisk> {
-        Arc::clone(&self.disk)
-    }
-
-    /// It was flushed, or not.
-    pub(crate) fn flushed(&self, is_done: bool) {
-        self.lasting.borrow_mut().flushed(is_done);
+    /// What is waited for, for whoever flushes it in another thread, and what is then told how that has ended ([`Lasting::flushed`]).
+    pub(crate) fn parts(&self) -> (Arc<FileDisk>, Rc<RefCell<Lasting>>) {
+        (Arc::clone(&self.disk), Rc::clone(&self.lasting))
     }
 }
 
@@ -165,7 +160,7 @@ impl Disk for AwaitedDisk {
 
     fn flush(&self) -> io::Result<()> {
         let done = self.pulse.waiting(|| self.disk.flush());
-        self.flushed(done.is_ok());
+        self.lasting.borrow_mut().flushed(done.is_ok());
         done
     }
 }
