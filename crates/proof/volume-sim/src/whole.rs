@@ -18,6 +18,7 @@ use crate::posix::ours;
 use crate::posix::told::Apart;
 use crate::sabotage::Sabotage;
 use belay_cache::{Capacity, Cleaner, Layout, Shared};
+use belay_channel::RemoteStore;
 use belay_logical::Logical;
 use belay_posix::ROOT;
 use belay_posix::check::check;
@@ -26,10 +27,16 @@ use history::{History, Oracle, Promises};
 use life::Meanwhile;
 use rand::{Rng, SeedableRng};
 use request::Module;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use stores::Stores;
+use std::time::Duration;
+use stores::{Clock, Fate, ID, Link, Process};
+
+/// How long a deed takes.
+const TICK: Duration = Duration::from_millis(100);
+/// How long it takes until it is seen that a disk is well.
+const WHILE: Duration = Duration::from_secs(2);
 
 /// Why a life of a volume comes to an end.
 #[derive(Debug)]
@@ -58,8 +65,9 @@ struct Chances {
 /// A volume.
 #[derive(Debug)]
 pub struct Whole {
-    disks: Vec<SimDisk>,
+    disks: Vec<Rc<SimDisk>>,
     power: Power,
+    clock: Clock,
     memory: SimMemory,
     layout: Layout,
     random: Random,
@@ -69,7 +77,7 @@ pub struct Whole {
     /// Data are written in place: a power failure may tear what was being overwritten.
     in_place: bool,
     /// That the power is off is a failure of the power, not the death of a process.
-    fails: bool,
+    fails: Rc<Cell<bool>>,
     sabotage: Option<Sabotage>,
     /// Number of the first transaction that is not in the log after each state of the history.
     ends: Vec<u64>,
@@ -88,10 +96,19 @@ pub struct Whole {
 
 /// The processes that live.
 #[derive(Debug)]
-struct Lives<'d> {
+struct Lives {
     module: Rc<RefCell<Module>>,
-    cache: (Cleaner<SimMemory>, SimMemory),
-    stores: Stores<'d>,
+    cache: Cache,
+    stores: Rc<Process>,
+}
+
+/// The process of the cache.
+#[derive(Debug)]
+struct Cache {
+    cleaner: Cleaner<SimMemory>,
+    below: RemoteStore<Link>,
+    view: SimMemory,
+    fate: Rc<Fate>,
 }
 
 impl Whole {
@@ -103,14 +120,16 @@ impl Whole {
         let mut random = Random::seed_from_u64(seed);
         let power = Power::default();
         let count: u8 = random.random_range(1..3);
-        let disks: Vec<SimDisk> = (0..count).map(|_| SimDisk::with(4000, &power)).collect();
-        let named = disks.iter().zip(0..).map(|(disk, number): (_, u8)| ([number + 1; 16], disk));
+        let new = |_| Rc::new(SimDisk::with(4000, &power));
+        let disks: Vec<Rc<SimDisk>> = (0..count).map(new).collect();
+        let named = disks.iter().zip(0..);
+        let named = named.map(|(disk, number): (_, u8)| ([number + 1; 16], Rc::clone(disk)));
         let twin_offset = [16, 4, 8, 32][random.random_range(0..4)];
         let twin_offset = if sabotage == Some(Sabotage::NoTwins) { 0 } else { twin_offset };
         let in_place = seed.is_multiple_of(2);
         let data = if in_place { DataMode::InPlace } else { DataMode::OutOfPlace };
         let parameters = Parameters { twin_offset, data, ..Parameters::default().small() };
-        let made = Logical::format([9; 16], named.collect(), parameters);
+        let made = Logical::format(ID, named.collect(), parameters);
         let made = made.map_err(|why| why.to_string())?;
         let (epoch, room) = (made.epoch() - 1, made.room().map_err(|why| why.to_string())?);
         drop(made);
@@ -123,6 +142,7 @@ impl Whole {
         let mut this = Self {
             disks,
             power,
+            clock: Clock::default(),
             memory,
             layout,
             random,
@@ -130,7 +150,7 @@ impl Whole {
             unique: 0,
             chances: Chances::default(),
             in_place,
-            fails: false,
+            fails: Rc::default(),
             sabotage: None,
             ends: Vec::new(),
             promises: Promises::default(),
@@ -140,12 +160,7 @@ impl Whole {
             meanwhile: Meanwhile::default(),
             outcome: Outcome::default(),
         };
-        this.on_disks(|this, disks| {
-            let mut lives = this.begin(disks)?;
-            this.format(&mut lives)?;
-            this.settle(&mut lives)
-        })
-        .map_err(told)?;
+        this.format().map_err(told)?;
         this.sabotage = sabotage;
         Ok(this)
     }
@@ -154,8 +169,10 @@ impl Whole {
     fn copy(&self, seed: u64) -> Self {
         let power = Power::default();
         Self {
-            disks: self.disks.iter().map(|disk| disk.copy(&power)).collect(),
+            disks: self.disks.iter().map(|disk| Rc::new(disk.copy(&power))).collect(),
             power,
+            clock: Clock::default(),
+            fails: Rc::default(),
             memory: self.memory.copy(),
             random: Random::seed_from_u64(seed),
             ends: self.ends.clone(),
@@ -166,47 +183,50 @@ impl Whole {
         }
     }
 
-    /// Lends the disks to processes.
-    fn on_disks<T>(
-        &mut self,
-        act: impl for<'d> FnOnce(&mut Self, &'d [SimDisk]) -> Result<T, Stop>,
-    ) -> Result<T, Stop> {
-        let disks = std::mem::take(&mut self.disks);
-        let done = act(self, &disks);
-        self.disks = disks;
-        done
+    /// The layers below, opened beside the process that has them.
+    fn lower(&self) -> Result<Logical<Rc<SimDisk>>, Stop> {
+        Logical::open(self.disks.clone()).map_err(wrong)
     }
 
     fn shared(&self) -> Shared<SimMemory> {
         Shared::new(self.memory.another(), self.layout)
     }
 
-    fn begin_cache(&self) -> (Cleaner<SimMemory>, SimMemory) {
-        let view = self.memory.another();
-        (Cleaner::new(Shared::new(view.clone(), self.layout)), view)
+    fn begin_cache(&self, stores: &Rc<Process>) -> Cache {
+        self.cache_with(stores, self.memory.another())
+    }
+
+    fn cache_with(&self, stores: &Rc<Process>, view: SimMemory) -> Cache {
+        let cleaner = Cleaner::new(Shared::new(view.clone(), self.layout));
+        let fate = Rc::<Fate>::default();
+        let link = Link::writer(stores, view.clone(), Rc::clone(&fate));
+        Cache { cleaner, below: RemoteStore::writer_over(link), view, fate }
     }
 
     /// All processes begin, at whatever there is.
-    fn begin<'d>(&mut self, disks: &'d [SimDisk]) -> Result<Lives<'d>, Stop> {
-        let module = Rc::new(RefCell::new(self.begin_module()?));
-        Ok(Lives { module, cache: self.begin_cache(), stores: Stores::new(disks) })
+    fn begin(&mut self) -> Result<Lives, Stop> {
+        let random = Random::seed_from_u64(self.random.random());
+        let (power, fails, clock) = (&self.power, &self.fails, &self.clock);
+        let stores = Process::new(&self.disks, power, fails, clock, random, self.sabotage);
+        let module = Rc::new(RefCell::new(self.begin_module(&stores)?));
+        Ok(Lives { module, cache: self.begin_cache(&stores), stores })
     }
 
     /// Compares all that is there with what must be.
-    fn compare(&mut self, lives: &mut Lives<'_>, wanted: &history::State) -> Result<(), Stop> {
+    fn compare(&mut self, lives: &mut Lives, wanted: &history::State) -> Result<(), Stop> {
         let found = self.tree(lives)?;
         self.outcome.bytes += wanted.differs(&found).map_err(Stop::Wrong)?;
         Ok(())
     }
 
     /// All that is there.
-    fn tree(&mut self, lives: &mut Lives<'_>) -> Result<Apart, Stop> {
+    fn tree(&mut self, lives: &mut Lives) -> Result<Apart, Stop> {
         self.must(lives, |namespace| ours::tree_apart(namespace, ROOT))
     }
 
     /// Has all of the volume checked, which must be clean. All of it is in a checkpoint.
-    fn check(&self, disks: &[SimDisk]) -> Result<(), Stop> {
-        let mut lower = Logical::open(disks.iter().collect()).map_err(wrong)?;
+    fn check(&self) -> Result<(), Stop> {
+        let mut lower = self.lower()?;
         let found = lower.check(&mut |_| {}).map_err(wrong)?;
         if !found.findings.is_empty() {
             return Err(wrong(format!("the check finds: {:?}", found.findings)));
@@ -223,12 +243,12 @@ impl Whole {
     /// # Errors
     /// What is wrong.
     pub fn run(&mut self, parts: usize) -> Result<(), String> {
-        self.on_disks(|this, disks| this.run_on(disks, parts)).map_err(told)
+        self.parts(parts).map_err(told)
     }
 
-    fn run_on(&mut self, disks: &[SimDisk], parts: usize) -> Result<(), Stop> {
+    fn parts(&mut self, parts: usize) -> Result<(), Stop> {
         let mut oracle = Oracle::new().map_err(Stop::Wrong)?;
-        let mut lives = self.begin(disks)?;
+        let mut lives = self.begin()?;
         for _ in 0..parts {
             let count = self.random.random_range(1..80);
             let seldom = [3, 6, 20][self.random.random_range(0..3)];
@@ -244,14 +264,15 @@ impl Whole {
             self.arm();
             let mut done = 0;
             let ran = self.life(&mut lives, &history, &mut done);
-            let ran = ran.and_then(|()| self.finish(disks, &mut lives, &history));
-            self.well(disks);
+            let ran = ran.and_then(|()| self.finish(&mut lives, &history));
+            self.well();
+            self.outcome.store_deaths += lives.stores.deaths();
             match ran {
                 Ok(()) => {}
                 Err(Stop::Power) => {
                     let found;
                     let last = done + 1 + self.meanwhile.borrow().len();
-                    (lives, found) = self.recover(disks, &history, last, None)?;
+                    (lives, found) = self.recover(&history, last, None)?;
                     let (state, tree) = found;
                     oracle.go_back(&history, state, &tree).map_err(Stop::Wrong)?;
                     let again = oracle.state().map_err(Stop::Wrong)?;
@@ -265,29 +286,25 @@ impl Whole {
 
     /// Whether the power fails in this part, and when.
     fn arm(&mut self) {
-        self.fails = self.random.random_range(0..3) == 0;
+        let fails = self.random.random_range(0..3) == 0;
+        self.fails.set(fails);
         let most = [20, 100, 400][self.random.random_range(0..3)];
         let end = self.power.steps() + self.random.random_range(0..most);
-        self.power.end_at(self.fails.then_some(end));
+        self.power.end_at(fails.then_some(end));
     }
 
     /// Everything is brought to the disks, compared, and checked.
-    fn finish(
-        &mut self,
-        disks: &[SimDisk],
-        lives: &mut Lives<'_>,
-        history: &History,
-    ) -> Result<(), Stop> {
-        self.well(disks);
+    fn finish(&mut self, lives: &mut Lives, history: &History) -> Result<(), Stop> {
+        self.well();
         let Some(last) = history.states.last() else { return Ok(()) };
         self.compare(lives, last)?;
         self.settle(lives)?;
         // That was the end of it: it fails some other time.
-        self.fails = false;
+        self.fails.set(false);
         self.power.end_at(None);
-        self.check(disks)?;
+        self.check()?;
         if self.chances.damage {
-            self.damage(disks, lives, last)?;
+            self.damage(lives, last)?;
         }
         self.compare(lives, last)
     }

@@ -17,6 +17,7 @@ pub use file::{FileDisk, OpenError};
 pub use shadow::Shadow;
 
 use std::io;
+use std::rc::Rc;
 
 /// The size of a block in bytes.
 pub const BLOCK: usize = 4096;
@@ -54,6 +55,24 @@ pub trait Disk {
 }
 
 impl<D: Disk + ?Sized> Disk for &D {
+    fn blocks(&self) -> u64 {
+        (**self).blocks()
+    }
+
+    fn read(&self, first: u64, out: &mut [u8]) -> io::Result<()> {
+        (**self).read(first, out)
+    }
+
+    fn write(&self, first: u64, data: &[u8]) -> io::Result<()> {
+        (**self).write(first, data)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        (**self).flush()
+    }
+}
+
+impl<D: Disk + ?Sized> Disk for Rc<D> {
     fn blocks(&self) -> u64 {
         (**self).blocks()
     }

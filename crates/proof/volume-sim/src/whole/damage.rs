@@ -23,13 +23,9 @@ enum Said {
 
 impl Whole {
     /// Damages some blocks, reads all of it, and heals them. All of it is in a checkpoint.
-    pub(super) fn damage(
-        &mut self,
-        disks: &[SimDisk],
-        lives: &mut Lives<'_>,
-        wanted: &State,
-    ) -> Result<(), Stop> {
-        let victim = self.victim(disks, wanted).filter(|_| self.random.random());
+    pub(super) fn damage(&mut self, lives: &mut Lives, wanted: &State) -> Result<(), Stop> {
+        let disks = self.disks.clone();
+        let victim = self.victim(wanted).filter(|_| self.random.random());
         match &victim {
             Some((_, disk, block)) => {
                 let kinds = [Fault::FlippedBit, Fault::Zeros, Fault::Unreadable];
@@ -54,10 +50,10 @@ impl Whole {
         }
         // Nothing is known of it but what is on the disks.
         lives.stores.restart();
-        *lives.module.borrow_mut() = self.begin_module()?;
+        *lives.module.borrow_mut() = self.begin_module(&lives.stores)?;
         let failed = self.read_all(lives, wanted)?;
         self.outcome.damaged_reads += failed.len() as u64;
-        let said = self.said(disks);
+        let said = self.said();
         match (&said, &victim) {
             (Said::NoVolume, None) => {}
             (Said::Findings(paths, count), None) => {
@@ -93,11 +89,11 @@ impl Whole {
         if !failed.is_empty() {
             self.outcome.found_damaged += 1;
         }
-        for disk in disks {
+        for disk in &disks {
             disk.heal();
         }
         lives.stores.restart();
-        *lives.module.borrow_mut() = self.begin_module()?;
+        *lives.module.borrow_mut() = self.begin_module(&lives.stores)?;
         self.compare(lives, wanted)
     }
 
@@ -112,11 +108,7 @@ impl Whole {
     }
 
     /// A page that no other is like, and the one block that has it: the names of its file, the disk, and the block.
-    fn victim(
-        &mut self,
-        disks: &[SimDisk],
-        wanted: &State,
-    ) -> Option<(BTreeSet<String>, usize, u64)> {
+    fn victim(&mut self, wanted: &State) -> Option<(BTreeSet<String>, usize, u64)> {
         let files: Vec<(&u64, &[u8])> =
             wanted.files.iter().map(|(file, data)| (file, data.as_slice())).collect();
         let (file, data) = files.get(self.random.random_range(0..files.len().max(1)))?;
@@ -131,7 +123,7 @@ impl Whole {
             return None;
         }
         let mut found = Vec::new();
-        for (number, disk) in disks.iter().enumerate() {
+        for (number, disk) in self.disks.iter().enumerate() {
             found.extend(disk.holding(&content).into_iter().map(|block| (number, block)));
         }
         let &[(disk, block)] = found.as_slice() else { return None };
@@ -141,11 +133,7 @@ impl Whole {
     }
 
     /// Reads all: which paths cannot be read. What can be is right.
-    fn read_all(
-        &mut self,
-        lives: &mut Lives<'_>,
-        wanted: &State,
-    ) -> Result<BTreeSet<String>, Stop> {
+    fn read_all(&mut self, lives: &mut Lives, wanted: &State) -> Result<BTreeSet<String>, Stop> {
         let mut failed = BTreeSet::new();
         for (path, (told, _)) in &wanted.tree {
             let relative = path.trim_start_matches('/');
@@ -169,8 +157,8 @@ impl Whole {
     }
 
     /// What a check says, that changes nothing.
-    fn said(&self, disks: &[SimDisk]) -> Said {
-        let over: Vec<_> = disks.iter().map(Shadow::new).collect();
+    fn said(&self) -> Said {
+        let over: Vec<_> = self.disks.iter().cloned().map(Shadow::new).collect();
         let Ok(mut lower) = Logical::open(over) else { return Said::NoVolume };
         let Ok(found) = lower.check(&mut |_| {}) else { return Said::NoVolume };
         let objects = found.findings.iter().filter_map(|finding| finding.object).collect();

@@ -5,11 +5,10 @@ use super::history::{Deed, History, Oracle};
 use super::request::Module;
 use super::{Lives, Stop, Whole, told};
 use crate::Random;
-use crate::disk::SimDisk;
 use crate::outcome::Outcome;
 use crate::posix::Act;
+use belay_cache::Capacity;
 use belay_cache::layout::CELL;
-use belay_cache::{Capacity, Cleaner, Shared};
 use rand::{Rng, SeedableRng};
 use std::cell::RefCell;
 
@@ -57,23 +56,24 @@ impl Short {
         &mut self,
         seed: u64,
         share: Option<u32>,
-        prepare: impl Fn(&mut Whole, &mut Lives<'_>) -> Result<(), Stop>,
+        prepare: impl Fn(&mut Whole, &mut Lives) -> Result<(), Stop>,
     ) -> Result<(), String> {
         let mut volume = self.volume.copy(seed);
         let history = &self.history;
-        let ran = volume.on_disks(|this, disks| {
-            let mut lives = this.begin(disks)?;
-            prepare(this, &mut lives)?;
+        let mut run = || {
+            let mut lives = volume.begin()?;
+            prepare(&mut volume, &mut lives)?;
             let mut done = 0;
-            let ran = this.life(&mut lives, history, &mut done);
-            match ran.and_then(|()| this.finish(disks, &mut lives, history)) {
+            let ran = volume.life(&mut lives, history, &mut done);
+            match ran.and_then(|()| volume.finish(&mut lives, history)) {
                 Err(Stop::Power) if share.is_some() => {
-                    (lives, _) = this.recover(disks, history, done + 1, share)?;
-                    this.work_on(disks, &mut lives)
+                    (lives, _) = volume.recover(history, done + 1, share)?;
+                    volume.work_on(&mut lives)
                 }
                 ran => ran,
             }
-        });
+        };
+        let ran = run();
         self.outcome.join(&volume.outcome);
         ran.map_err(told)
     }
@@ -81,14 +81,14 @@ impl Short {
 
 impl Whole {
     /// A volume that has lost its power can be worked with.
-    fn work_on(&mut self, disks: &[SimDisk], lives: &mut Lives<'_>) -> Result<(), Stop> {
+    fn work_on(&mut self, lives: &mut Lives) -> Result<(), Stop> {
         let name = "made after it".to_owned();
         for act in [Act::Create(name.clone()), Act::Write(name, 100, vec![7; 5000])] {
             let told = Ok(Vec::new());
             self.act(lives, &act, Some(&told))?;
         }
         self.settle(lives)?;
-        self.check(disks)
+        self.check()
     }
 }
 
@@ -117,7 +117,7 @@ impl Short {
     fn volume_cut(&mut self, seed: u64, step: u64, share: Option<u32>) -> Result<bool, String> {
         let before = (self.outcome.power_failures, self.outcome.store_deaths);
         let ran = self.run(seed ^ step, share, |volume, _| {
-            volume.fails = share.is_some();
+            volume.fails.set(share.is_some());
             volume.power.end_at(Some(volume.power.steps() + step));
             Ok(())
         });
@@ -137,11 +137,11 @@ pub fn every_store(seed: u64) -> Result<Outcome, String> {
     let mut short = Short::new(seed)?;
     let traces = RefCell::new(None);
     short.run(seed, None, |volume, lives| {
-        let module = volume.begin_traced()?;
+        let module = volume.begin_traced(&lives.stores)?;
         let cache = volume.memory.another().traced();
         *traces.borrow_mut() = Some((module.view().clone(), cache.clone()));
         *lives.module.borrow_mut() = module;
-        lives.cache = (Cleaner::new(Shared::new(cache.clone(), volume.layout)), cache);
+        lives.cache = volume.cache_with(&lives.stores, cache);
         Ok(())
     })?;
     let Some((module, cache)) = traces.take() else { return Err("nothing was traced".to_owned()) };
@@ -156,7 +156,7 @@ pub fn every_store(seed: u64) -> Result<Outcome, String> {
     for left in ends(module.trace()) {
         let ran = short.run(seed, None, |volume, lives| {
             // As the one that was traced.
-            let module: Module = volume.begin_module()?;
+            let module: Module = volume.begin_module(&lives.stores)?;
             module.view().dies_after(Some(left));
             *lives.module.borrow_mut() = module;
             Ok(())
@@ -165,7 +165,7 @@ pub fn every_store(seed: u64) -> Result<Outcome, String> {
     }
     for left in ends(cache.trace()) {
         let ran = short.run(seed, None, |_, lives| {
-            lives.cache.1.dies_after(Some(left));
+            lives.cache.view.dies_after(Some(left));
             Ok(())
         });
         ran.map_err(|why| format!("the cache dies at store {left}: {why}"))?;

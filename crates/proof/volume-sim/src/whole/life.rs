@@ -2,11 +2,14 @@
 
 use super::history::{Deed, History, Promises};
 use super::request::Answer;
-use super::stores::Away;
-use super::{Lives, Stop, Whole, wrong};
+use super::stores::Link;
+use super::{Cache, Lives, Stop, TICK, WHILE, Whole, wrong};
 use crate::disk::{SimDisk, TROUBLES};
+use crate::memory::SimMemory;
 use crate::posix::told::Told;
 use crate::posix::{Act, ours};
+use belay_cache::Cleaner;
+use belay_channel::RemoteStore;
 use belay_posix::Error;
 use rand::Rng;
 use std::cell::RefCell;
@@ -19,7 +22,7 @@ impl Whole {
     /// Does all of a part; `done` is how many of its deeds are.
     pub(super) fn life(
         &mut self,
-        lives: &mut Lives<'_>,
+        lives: &mut Lives,
         history: &History,
         done: &mut usize,
     ) -> Result<(), Stop> {
@@ -30,8 +33,9 @@ impl Whole {
             if is_traced {
                 eprintln!("{done}: {deed:.200?}: {:.200?}", history.told.get(*done));
             }
+            self.clock.goes_on(TICK);
             if self.chances.troubles {
-                self.maybe_trouble(lives);
+                self.maybe_trouble();
             }
             self.maybe_stall(lives, history, *done);
             match deed {
@@ -57,15 +61,14 @@ impl Whole {
                 && self.random.random_range(0..30) == 0
                 && let Some(state) = history.states.get(*done)
             {
-                let disks = lives.stores.disks();
-                self.well(disks);
+                self.well();
                 self.compare(lives, state)?;
             }
         }
         Ok(())
     }
 
-    fn end(&mut self, lives: &mut Lives<'_>) -> Result<u64, Stop> {
+    fn end(&mut self, lives: &mut Lives) -> Result<u64, Stop> {
         let durable = self.shared().durable();
         lives.module.borrow_mut().end(durable)
     }
@@ -74,7 +77,7 @@ impl Whole {
     /// that is well.
     pub(super) fn act(
         &mut self,
-        lives: &mut Lives<'_>,
+        lives: &mut Lives,
         act: &Act,
         told: Option<&Told>,
     ) -> Result<(), Stop> {
@@ -82,7 +85,7 @@ impl Whole {
             let here = self.request(lives, true, |namespace| ours::act(namespace, act, None))?;
             let is_right = match (&here, told) {
                 (Answer::Failed(why), _) => {
-                    self.must_be_ill(lives, why)?;
+                    self.must_be_ill(why)?;
                     continue;
                 }
                 // A life that died has the answer.
@@ -99,39 +102,39 @@ impl Whole {
     }
 
     /// Something fails: a disk must be ill, and is made well.
-    pub(super) fn must_be_ill(&mut self, lives: &mut Lives<'_>, why: &str) -> Result<(), Stop> {
+    pub(super) fn must_be_ill(&mut self, why: &str) -> Result<(), Stop> {
         match self.is_ill {
             true => {
-                let disks = lives.stores.disks();
-                self.well(disks);
+                self.well();
                 Ok(())
             }
             false => Err(wrong(why)),
         }
     }
 
-    /// Disks are well again.
-    pub(super) fn well(&mut self, disks: &[SimDisk]) {
-        let errors = |disk: &SimDisk| disk.troubles().errors();
-        self.outcome.disk_errors += disks.iter().map(errors).sum::<u64>() - self.errors_before;
-        for disk in disks {
+    /// Disks are well again, and have been for as long as it takes until that is seen.
+    pub(super) fn well(&mut self) {
+        let errors = |disk: &Rc<SimDisk>| disk.troubles().errors();
+        let count = |disks: &[Rc<SimDisk>]| disks.iter().map(errors).sum::<u64>();
+        self.outcome.disk_errors += count(&self.disks) - self.errors_before;
+        for disk in &self.disks {
             disk.troubles().end();
         }
-        self.errors_before = disks.iter().map(errors).sum();
+        self.errors_before = count(&self.disks);
         self.is_ill = false;
+        self.clock.goes_on(WHILE);
     }
 
     /// A disk may get into trouble, be it in the middle of something, or be well again.
-    fn maybe_trouble(&mut self, lives: &mut Lives<'_>) {
-        let disks = lives.stores.disks();
+    fn maybe_trouble(&mut self) {
         if self.is_ill {
             if self.random.random_range(0..4) == 0 {
-                self.well(disks);
+                self.well();
             }
             return;
         }
         if self.random.random_range(0..10) == 0 {
-            let disk = &disks[self.random.random_range(0..disks.len())];
+            let disk = &self.disks[self.random.random_range(0..self.disks.len())];
             let trouble = TROUBLES[self.random.random_range(0..TROUBLES.len())];
             let most = [1, 10, 60][self.random.random_range(0..3)];
             disk.troubles().begin(trouble, self.random.random_range(0..most));
@@ -141,7 +144,7 @@ impl Whole {
     }
 
     /// A disk may stall in the middle of the next checkpoint or sync: the module goes on with what it can do alone.
-    fn maybe_stall(&mut self, lives: &mut Lives<'_>, history: &History, at: usize) {
+    fn maybe_stall(&mut self, lives: &mut Lives, history: &History, at: usize) {
         let waits = matches!(history.deeds.get(at), Some(Deed::Checkpoint | Deed::Sync(_)));
         if !self.chances.troubles || !waits || self.random.random_range(0..3) > 0 {
             return;
@@ -160,8 +163,7 @@ impl Whole {
             for (act, unique) in acts.into_iter().zip(first..) {
                 // If it is the one who waits, it can do nothing else.
                 let Ok(mut module) = module.try_borrow_mut() else { return };
-                let done = module
-                    .once(&mut Away, unique, None, |namespace| ours::act(namespace, &act, None));
+                let done = module.once(unique, None, |namespace| ours::act(namespace, &act, None));
                 let done = match done {
                     Ok(done) => Ok(done),
                     Err(Error::Errno(errno)) => Err(errno),
@@ -171,8 +173,7 @@ impl Whole {
                 told.borrow_mut().push(done);
             }
         };
-        let disks = lives.stores.disks();
-        let disk = &disks[self.random.random_range(0..disks.len())];
+        let disk = &self.disks[self.random.random_range(0..self.disks.len())];
         let most = [3, 20, 100][self.random.random_range(0..3)];
         disk.troubles().stall(self.random.random_range(0..most), Box::new(meanwhile));
     }
@@ -180,12 +181,12 @@ impl Whole {
     /// What was done while a disk stalled is done.
     fn take_over(
         &mut self,
-        lives: &mut Lives<'_>,
+        lives: &mut Lives,
         history: &History,
         done: &mut usize,
     ) -> Result<(), Stop> {
         // One that did not come is none any more: what was to be done meanwhile comes now.
-        let left = lives.stores.disks().iter().filter(|disk| disk.troubles().answer()).count();
+        let left = self.disks.iter().filter(|disk| disk.troubles().answer()).count();
         self.outcome.stalls += u64::from(std::mem::take(&mut self.stalls) && left == 0);
         let meanwhile = std::mem::take(&mut self.meanwhile);
         for here in meanwhile.borrow_mut().drain(..) {
@@ -204,7 +205,7 @@ impl Whole {
     }
 
     /// What has no name is forgotten by the kernel, as a request of its own.
-    pub(super) fn forget(&mut self, lives: &mut Lives<'_>) -> Result<(), Stop> {
+    pub(super) fn forget(&mut self, lives: &mut Lives) -> Result<(), Stop> {
         loop {
             let done = self.request(lives, true, |namespace| {
                 let orphans = namespace.orphans(usize::MAX)?;
@@ -217,7 +218,7 @@ impl Whole {
                 Answer::ByTheDead => Ok(()),
                 Answer::Done(removed) if removed.iter().all(|removed| *removed) => Ok(()),
                 Answer::Failed(why) => {
-                    self.must_be_ill(lives, &why)?;
+                    self.must_be_ill(&why)?;
                     continue;
                 }
                 answer => Err(wrong(format!("forget: {answer:?}"))),
@@ -226,63 +227,83 @@ impl Whole {
     }
 
     /// Cache or stores may die in what comes next.
-    fn arm_deaths(&mut self, lives: &Lives<'_>) {
+    fn arm_deaths(&mut self, lives: &Lives) {
         if !self.chances.deaths {
             return;
         }
-        match self.random.random_range(0..6) {
-            0 => {
-                let most = [8, 60, 4000][self.random.random_range(0..3)];
-                lives.cache.1.dies_after(Some(self.random.random_range(0..most)));
+        let random = &mut self.random;
+        match random.random_range(0..12) {
+            0..2 => {
+                let most = [8, 60, 4000][random.random_range(0..3)];
+                lives.cache.view.dies_after(Some(random.random_range(0..most)));
             }
-            1 if !self.fails => {
-                let most = [3, 20, 100][self.random.random_range(0..3)];
-                let end = self.power.steps() + self.random.random_range(0..most);
+            2..4 if !self.fails.get() => {
+                let most = [3, 20, 100][random.random_range(0..3)];
+                let end = self.power.steps() + random.random_range(0..most);
                 self.power.end_at(Some(end));
             }
+            4..6 => {
+                let most = [2, 8, 60][random.random_range(0..3)];
+                lives.cache.fate.sent.set(Some(random.random_range(0..most)));
+            }
+            6 => lives.cache.fate.in_wait.set(true),
             _ => {}
         }
     }
 
     /// What has died is replaced; true if that was anybody, and it is to be tried again.
-    fn bury(&mut self, lives: &mut Lives<'_>) -> Result<bool, Stop> {
-        let (cache, stores) = (lives.cache.1.is_dead(), self.power.is_off());
+    fn bury(&mut self, lives: &mut Lives) -> Result<bool, Stop> {
+        let cache = lives.cache.view.is_dead();
         if cache {
             self.outcome.cache_deaths += 1;
-            lives.cache = self.begin_cache();
+            lives.cache = self.begin_cache(&lives.stores);
             // Whoever is in the middle of a change below has no other choice than its last checkpoint.
             if self.random.random() {
                 lives.stores.restart();
             }
         } else if self.chances.deaths {
-            lives.cache.1.dies_after(None);
+            lives.cache.view.dies_after(None);
+            lives.cache.fate.sent.set(None);
+            lives.cache.fate.in_wait.set(false);
         }
-        if stores {
-            self.end_of_stores(lives)?;
-        } else if self.chances.deaths && !self.fails {
+        let stores = self.look_at_stores(lives)?;
+        if self.chances.deaths && !self.fails.get() {
             self.power.end_at(None);
         }
-        Ok(cache || stores)
+        Ok(cache || stores || !lives.cache.below.is_open())
     }
 
-    /// The process of the stores has died, or all of it with the power.
-    pub(super) fn end_of_stores(&mut self, lives: &mut Lives<'_>) -> Result<(), Stop> {
-        if self.fails {
+    /// Whether the process of the stores has died; an error if all of it has, with the power.
+    pub(super) fn look_at_stores(&mut self, lives: &mut Lives) -> Result<bool, Stop> {
+        if self.power.is_off() && self.fails.get() {
             return Err(Stop::Power);
         }
-        self.outcome.store_deaths += 1;
-        self.power.end_at(None);
-        lives.stores.restart();
-        Ok(())
+        lives.stores.look();
+        let deaths = lives.stores.deaths();
+        self.outcome.store_deaths += deaths;
+        Ok(deaths > 0)
+    }
+
+    /// The cache does something with the stores, if they live.
+    fn with_below<T>(
+        lives: &mut Lives,
+        act: impl FnOnce(
+            &Cleaner<SimMemory>,
+            &mut RemoteStore<Link>,
+        ) -> Result<T, belay_cache::Error<belay_channel::Error>>,
+    ) -> Result<T, belay_cache::Error<belay_channel::Error>> {
+        let Cache { cleaner, below, .. } = &mut lives.cache;
+        if !below.is_open() {
+            below.renew().map_err(belay_cache::Error::Lower)?;
+        }
+        act(cleaner, below)
     }
 
     /// Takes a checkpoint; why not, if a disk does not let it.
-    pub(super) fn checkpoint(&mut self, lives: &mut Lives<'_>) -> Result<Result<(), String>, Stop> {
+    pub(super) fn checkpoint(&mut self, lives: &mut Lives) -> Result<Result<(), String>, Stop> {
         loop {
             self.arm_deaths(lives);
-            lives.stores.asked_by(Some(lives.cache.1.clone()));
-            let taken = lives.cache.0.checkpoint(&mut lives.stores);
-            lives.stores.asked_by(None);
+            let taken = Self::with_below(lives, |cleaner, below| cleaner.checkpoint(below));
             if let Ok(end) = taken {
                 let state = self.ends.iter().rposition(|one| *one <= end).unwrap_or(0);
                 self.promises.checkpoint = self.promises.checkpoint.max(state);
@@ -304,7 +325,7 @@ impl Whole {
     /// Syncs a file. What was promised is noted.
     fn sync(
         &mut self,
-        lives: &mut Lives<'_>,
+        lives: &mut Lives,
         history: &History,
         path: &str,
         at: usize,
@@ -312,15 +333,13 @@ impl Whole {
         let object = loop {
             match self.request(lives, false, |namespace| ours::object_at(namespace, path))? {
                 Answer::Done(object) => break object,
-                Answer::Failed(why) => self.must_be_ill(lives, &why)?,
+                Answer::Failed(why) => self.must_be_ill(&why)?,
                 answer => return Err(wrong(format!("{path}: {answer:?}"))),
             }
         };
         loop {
             self.arm_deaths(lives);
-            lives.stores.asked_by(Some(lives.cache.1.clone()));
-            let synced = lives.cache.0.sync(&mut lives.stores, &[object]);
-            lives.stores.asked_by(None);
+            let synced = Self::with_below(lives, |cleaner, below| cleaner.sync(below, &[object]));
             if let Ok(true) = synced {
                 self.promise(history, path, at);
             }
@@ -353,7 +372,7 @@ impl Whole {
     }
 
     /// Takes checkpoints until nothing is under way.
-    pub(super) fn settle(&mut self, lives: &mut Lives<'_>) -> Result<(), Stop> {
+    pub(super) fn settle(&mut self, lives: &mut Lives) -> Result<(), Stop> {
         match self.checkpoint(lives)? {
             Ok(()) if self.shared().is_empty() => Ok(()),
             Ok(()) => Err(wrong("a checkpoint does not have all that was published")),

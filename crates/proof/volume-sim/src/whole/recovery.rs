@@ -2,10 +2,8 @@
 
 use super::history::History;
 use super::{Lives, Stop, Whole, wrong};
-use crate::disk::SimDisk;
 use crate::posix::told::Apart;
 use belay_cache::intent::replay;
-use belay_logical::Logical;
 use rand::Rng;
 
 /// Which state is left, and what is there.
@@ -14,19 +12,19 @@ pub(super) type Left = (usize, Apart);
 impl Whole {
     /// The power has failed, and comes again: what is there is compared with what may be left of the first `last` deeds. `share`: about so
     /// many of a hundred blocks that were not flushed are there; by chance if there is none.
-    pub(super) fn recover<'d>(
+    pub(super) fn recover(
         &mut self,
-        disks: &'d [SimDisk],
         history: &History,
         last: usize,
         share: Option<u32>,
-    ) -> Result<(Lives<'d>, Left), Stop> {
+    ) -> Result<(Lives, Left), Stop> {
         self.outcome.power_failures += 1;
-        (self.fails, self.is_ill) = (false, false);
+        self.fails.set(false);
+        self.is_ill = false;
         self.meanwhile.borrow_mut().clear();
-        self.cut_off(disks, share);
+        self.cut_off(share);
         self.memory.clear();
-        let mut lower = Logical::open(disks.iter().collect()).map_err(wrong)?;
+        let mut lower = self.lower()?;
         if share.is_none() && self.random.random() {
             // A second power failure may cut that off.
             self.power.end_at(Some(self.power.steps() + self.random.random_range(0..200)));
@@ -34,8 +32,8 @@ impl Whole {
         let mut replayed = replay(&mut lower);
         if replayed.is_err() && self.power.is_off() {
             self.outcome.power_failures += 1;
-            self.cut_off(disks, share);
-            lower = Logical::open(disks.iter().collect()).map_err(wrong)?;
+            self.cut_off(share);
+            lower = self.lower()?;
             replayed = replay(&mut lower);
         }
         self.power.end_at(None);
@@ -43,7 +41,7 @@ impl Whole {
         let room = lower.room().map_err(wrong)?;
         self.shared().initialize(lower.epoch() - 1, next, &room);
         drop(lower);
-        let mut lives = self.begin(disks)?;
+        let mut lives = self.begin()?;
         let torn = if self.in_place { Some(self.mend(&mut lives)?) } else { None };
         let tree = self.tree(&mut lives)?;
         let state = history.left(&tree, &self.promises, last, torn.as_ref());
@@ -56,12 +54,12 @@ impl Whole {
         self.chances.deaths = false;
         self.forget(&mut lives)?;
         self.settle(&mut lives)?;
-        self.check(disks)?;
+        self.check()?;
         Ok((lives, (state, tree)))
     }
 
-    fn cut_off(&mut self, disks: &[SimDisk], share: Option<u32>) {
-        for disk in disks {
+    fn cut_off(&mut self, share: Option<u32>) {
+        for disk in &self.disks {
             match share {
                 Some(share) => disk.power_failure_with(share, &mut self.random),
                 None => disk.power_failure(&mut self.random),

@@ -1,153 +1,346 @@
-//! The process of the stores, as the others see it: it opens them when it is asked for something, and begins anew after an error.
+//! The process of the stores: the service that ships, on simulated disks. It dies with its power, or when it is killed, and whoever asks then
+//! finds its next life. What is asked and answered goes as bytes, as over a socket.
 
-use crate::disk::SimDisk;
+use crate::Random;
+use crate::disk::{Power, SimDisk};
 use crate::memory::SimMemory;
+use crate::sabotage::Sabotage;
+use belay_channel::{Lost, StoreAnswer, StoreAsk, Transport, frame};
 use belay_logical::Logical;
-use belay_object::{Attributes, Lower, ObjectId, Operation, Room};
-use std::fmt::Display;
+use belay_service::Stores;
+use belay_service::stores::{Flush, Surroundings};
+use rand::Rng;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
 
-/// Why nothing is to be had of the stores.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Down(String);
+/// The number of the volume.
+pub(super) const ID: [u8; 16] = [9; 16];
 
-fn down(why: impl Display) -> Down {
-    Down(why.to_string())
+/// What the lives of the process have in common.
+#[derive(Debug)]
+pub(super) struct Process {
+    given: Given,
+    power: Power,
+    /// That the power is off is a failure of the power, not the death of this process.
+    fails: Rc<Cell<bool>>,
+    service: RefCell<Stores<Given>>,
+    /// Which life it is.
+    life: Cell<u64>,
+    /// How many have connected.
+    clients: Cell<u64>,
+    /// Who has said last that it writes.
+    writer: Cell<u64>,
+    deaths: Cell<u64>,
+    /// What those have sent who are dead.
+    late: RefCell<Vec<Late>>,
+    random: RefCell<Random>,
+    sabotage: Option<Sabotage>,
 }
 
-/// The stores, whose process dies with their power.
+/// A message that is not read before so many others are.
 #[derive(Debug)]
-pub struct Stores<'d> {
-    disks: &'d [SimDisk],
-    volume: Option<Logical<&'d SimDisk>>,
+struct Late {
+    after: u64,
+    client: u64,
+    bytes: Vec<u8>,
+}
+
+impl Process {
+    /// One with these disks, which have that power.
+    pub(super) fn new(
+        disks: &[Rc<SimDisk>],
+        power: &Power,
+        fails: &Rc<Cell<bool>>,
+        clock: &Clock,
+        random: Random,
+        sabotage: Option<Sabotage>,
+    ) -> Rc<Self> {
+        let given = Given { disks: disks.into(), clock: clock.clone(), flushing: Rc::default() };
+        Rc::new(Self {
+            service: RefCell::new(Stores::new(ID, given.clone())),
+            given,
+            power: power.clone(),
+            fails: Rc::clone(fails),
+            life: Cell::new(0),
+            clients: Cell::new(0),
+            writer: Cell::new(0),
+            deaths: Cell::new(0),
+            late: RefCell::default(),
+            random: RefCell::new(random),
+            sabotage,
+        })
+    }
+
+    /// It is killed. Its next life begins.
+    pub(super) fn restart(&self) {
+        self.service.replace(Stores::new(ID, self.given.clone()));
+        self.life.set(self.life.get() + 1);
+        self.given.flushing.take();
+        self.late.take();
+    }
+
+    /// If it has died, its next life begins. Not if it is the power that has failed.
+    pub(super) fn look(&self) {
+        if self.power.is_off() && !self.fails.get() {
+            self.power.end_at(None);
+            self.deaths.set(self.deaths.get() + 1);
+            self.restart();
+        }
+    }
+
+    /// How often it has died since that was asked last.
+    pub(super) fn deaths(&self) -> u64 {
+        self.deaths.take()
+    }
+
+    /// Whether it answers nobody for now: there is no power, or it waits for a disk.
+    fn is_away(&self) -> bool {
+        self.power.is_off() && self.fails.get() || self.service.try_borrow_mut().is_err()
+    }
+
+    fn lives(&self, life: u64) -> Option<()> {
+        (life == self.life.get() && !self.power.is_off()).then_some(())
+    }
+
+    /// Answers somebody; `None` if it dies first, or the asker does when it has to wait.
+    fn ask(&self, (life, client): (u64, u64), bytes: &[u8], fate: &Fate) -> Option<StoreAnswer> {
+        self.lives(life)?;
+        self.turn()?;
+        let ask = received(bytes);
+        if ask == StoreAsk::Write {
+            self.writer.set(client);
+        }
+        let answer = self.service.try_borrow_mut().ok()?.answer(client, ask);
+        self.lives(life)?;
+        if answer.is_some() {
+            return answer;
+        }
+        if fate.in_wait.get() {
+            return None;
+        }
+        loop {
+            let Some(later) = self.go_on()? else {
+                return Some(StoreAnswer::Refused("nobody answers that any more".to_owned()));
+            };
+            self.lives(life)?;
+            if let Some((_, answer)) = later.into_iter().find(|(to, _)| *to == client) {
+                return Some(answer);
+            }
+        }
+    }
+
+    /// A flush comes to its end: gives the answers that were waiting for that. `Some(None)` if there is none.
+    fn go_on(&self) -> Option<Option<Vec<(u64, StoreAnswer)>>> {
+        let Some(flushing) = self.given.flushing.take() else { return Some(None) };
+        // Meanwhile it answers others.
+        flushing.make();
+        Some(Some(self.service.try_borrow_mut().ok()?.later()))
+    }
+
+    /// Between two questions: what the dead have asked for goes on, and what they have sent is read.
+    fn turn(&self) -> Option<()> {
+        if self.given.flushing.borrow().is_some() && self.random.borrow_mut().random() {
+            self.go_on()?;
+        }
+        let mut late = self.late.take();
+        late.iter_mut().for_each(|one| one.after = one.after.saturating_sub(1));
+        let due;
+        (due, late) = late.into_iter().partition(|one| one.after == 0);
+        self.late.replace(late);
+        for Late { client, bytes, .. } in due {
+            let is_wrong = self.sabotage == Some(Sabotage::SecondWriter);
+            let client = if is_wrong { self.writer.get() } else { client };
+            self.service.try_borrow_mut().ok()?.answer(client, received(&bytes));
+        }
+        (!self.power.is_off()).then_some(())
+    }
+
+    /// Somebody who dies has sent this. It may take a long time until it is read. Who says that it writes is heard before all who connect
+    /// after it.
+    fn comes_late(&self, client: u64, ask: &StoreAsk, bytes: Vec<u8>) {
+        let mut random = self.random.borrow_mut();
+        let most = [2, 20, 200][random.random_range(0..3)];
+        let after = random.random_range(1..most);
+        let after = if *ask == StoreAsk::Write { 1 } else { after };
+        self.late.borrow_mut().push(Late { after, client, bytes });
+    }
+}
+
+/// When one who asks dies, besides at a store to the memory.
+#[derive(Debug, Default)]
+pub(super) struct Fate {
+    /// After so many questions, when it has sent the next one.
+    pub(super) sent: Cell<Option<u64>>,
+    /// When it has to wait for an answer.
+    pub(super) in_wait: Cell<bool>,
+}
+
+/// A way to ask the process.
+#[derive(Debug)]
+pub(super) struct Link {
+    process: Rc<Process>,
+    /// Which life has accepted it, and by which number it is known there.
+    open: Option<(u64, u64)>,
     /// Who asks: a dead one asks for nothing.
-    by: Option<SimMemory>,
+    by: SimMemory,
+    fate: Rc<Fate>,
+    writes: bool,
 }
 
-impl<'d> Stores<'d> {
-    /// On these disks, not opened yet.
-    pub fn new(disks: &'d [SimDisk]) -> Self {
-        Self { disks, volume: None, by: None }
+impl Link {
+    /// For the module with that view of the memory.
+    pub(super) fn reader(process: &Rc<Process>, by: SimMemory) -> Self {
+        let (process, fate) = (Rc::clone(process), Rc::default());
+        Self { process, open: None, by, fate, writes: false }
     }
 
-    /// The disks.
-    pub fn disks(&self) -> &'d [SimDisk] {
-        self.disks
+    /// For the cache with that view of the memory, and its fate.
+    pub(super) fn writer(process: &Rc<Process>, by: SimMemory, fate: Rc<Fate>) -> Self {
+        Self { process: Rc::clone(process), open: None, by, fate, writes: true }
     }
 
-    /// The next life of the process begins.
-    pub fn restart(&mut self) {
-        self.volume = None;
+    fn dies(&self) {
+        self.by.dies_after(Some(0));
     }
 
-    /// Who asks from now on.
-    pub fn asked_by(&mut self, by: Option<SimMemory>) {
-        self.by = by;
-    }
-
-    /// The layers, which are opened if they are not.
-    ///
-    /// # Errors
-    /// Those of opening.
-    pub fn volume(&mut self) -> Result<&mut Logical<&'d SimDisk>, Down> {
-        if self.by.as_ref().is_some_and(SimMemory::is_dead) {
-            return Err(down("who asks is dead"));
+    /// Gives the answer of the life that it is connected to.
+    fn answer(&mut self, ask: &StoreAsk) -> Option<StoreAnswer> {
+        let open = self.open.filter(|_| !self.by.is_dead())?;
+        let bytes = sent(ask);
+        let left = self.fate.sent.get();
+        self.fate.sent.set(left.and_then(|left| left.checked_sub(1)));
+        if left == Some(0) {
+            self.dies();
+            self.process.comes_late(open.1, ask, bytes);
+            return None;
         }
-        if self.volume.as_ref().is_some_and(Logical::is_unresolved) {
-            // What could not be read is looked for again.
-            self.volume = None;
+        let answer = self.process.ask(open, &bytes, &self.fate);
+        if answer.is_none() && self.fate.in_wait.take() && self.process.lives(open.0).is_some() {
+            self.dies();
         }
-        if self.volume.is_none() {
-            self.volume = Some(Logical::open(self.disks.iter().collect()).map_err(down)?);
-        }
-        self.volume.as_mut().ok_or_else(|| down("it is not open"))
+        answer.map(|answer| received(&sent(&answer)))
+    }
+}
+
+impl Transport for Link {
+    fn is_open(&self) -> bool {
+        self.open.is_some()
     }
 
-    /// After an error nothing is known of what is in memory.
-    fn change<T>(
+    fn open(&mut self) -> Result<(), Lost> {
+        if self.open.is_none() && !self.gives_up() {
+            let process = &self.process;
+            process.look();
+            process.clients.set(process.clients.get() + 1);
+            self.open = Some((process.life.get(), process.clients.get()));
+        }
+        self.open.map(|_| ()).ok_or(Lost)
+    }
+
+    fn ask(&mut self, ask: &StoreAsk) -> Result<StoreAnswer, Lost> {
+        let mut answer = self.answer(ask);
+        if answer.is_none() {
+            self.open = None;
+        }
+        let is_wrong = self.process.sabotage == Some(Sabotage::UntoldDeath) && self.writes;
+        if answer.is_none() && is_wrong && self.open().is_ok() {
+            self.answer(&StoreAsk::Write);
+            answer = self.answer(ask);
+        }
+        answer.ok_or(Lost)
+    }
+
+    fn gives_up(&self) -> bool {
+        self.by.is_dead() || self.process.is_away()
+    }
+}
+
+fn sent(message: &impl Serialize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frame::send(&mut bytes, message).expect("a message that can be sent");
+    bytes
+}
+
+fn received<T: DeserializeOwned>(mut bytes: &[u8]) -> T {
+    frame::receive(&mut bytes).expect("what was sent")
+}
+
+/// What the process gives to the service.
+#[derive(Clone, Debug)]
+struct Given {
+    disks: Rc<[Rc<SimDisk>]>,
+    clock: Clock,
+    /// The flush that has not come to its end.
+    flushing: Rc<RefCell<Option<Flushing>>>,
+}
+
+impl Surroundings for Given {
+    type Disk = Rc<SimDisk>;
+    type Flush = Flushing;
+
+    fn disks(&mut self) -> anyhow::Result<Vec<Rc<SimDisk>>> {
+        Ok(self.disks.to_vec())
+    }
+
+    fn flush<'d>(
         &mut self,
-        change: impl FnOnce(&mut Logical<&'d SimDisk>) -> belay_logical::Result<T>,
-    ) -> Result<T, Down> {
-        let changed = change(self.volume()?).map_err(down);
-        if changed.is_err() {
-            self.volume = None;
+        disks: impl Iterator<Item = &'d Rc<SimDisk>>,
+    ) -> anyhow::Result<Flushing> {
+        let disks = disks.map(Rc::clone).collect();
+        let flushing = Flushing { disks, done: Rc::default() };
+        self.flushing.replace(Some(flushing.clone()));
+        Ok(flushing)
+    }
+
+    fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
+    fn opened(&mut self, _: &Logical<Rc<SimDisk>>, _: Duration) {}
+}
+
+/// A flush of disks, which comes to its end when somebody has it do so.
+#[derive(Clone, Debug)]
+struct Flushing {
+    disks: Rc<[Rc<SimDisk>]>,
+    done: Rc<RefCell<Option<Vec<io::Result<()>>>>>,
+}
+
+impl Flushing {
+    fn make(&self) {
+        if !self.is_over() {
+            use belay_disk::Disk;
+            let done = self.disks.iter().map(|disk| disk.flush()).collect();
+            self.done.replace(Some(done));
         }
-        changed
     }
 }
 
-impl Lower for Stores<'_> {
-    type Error = Down;
-
-    fn epoch(&mut self) -> Result<u64, Down> {
-        Lower::epoch(self.volume()?).map_err(down)
+impl Flush for Flushing {
+    fn is_over(&self) -> bool {
+        self.done.borrow().is_some()
     }
 
-    fn attributes(&mut self, object: ObjectId) -> Result<Option<Attributes>, Down> {
-        Lower::attributes(self.volume()?, object).map_err(down)
-    }
-
-    fn read(&mut self, object: ObjectId, page: u64, out: &mut [u8]) -> Result<(), Down> {
-        self.volume()?.read(object, page, out).map_err(down)
-    }
-
-    fn apply(&mut self, operation: &Operation<'_>) -> Result<(), Down> {
-        self.change(|volume| volume.apply(operation))
-    }
-
-    fn checkpoint(&mut self, upto: u64) -> Result<u64, Down> {
-        self.change(|volume| Lower::checkpoint(volume, upto))
-    }
-
-    fn upto(&mut self) -> Result<u64, Down> {
-        Lower::upto(self.volume()?).map_err(down)
-    }
-
-    fn room(&mut self) -> Result<Room, Down> {
-        self.volume()?.room().map_err(down)
-    }
-
-    fn append_intent(&mut self, bytes: &[u8]) -> Result<bool, Down> {
-        self.change(|volume| volume.append_intent(bytes))
-    }
-
-    fn intents(&mut self) -> Result<Vec<Vec<u8>>, Down> {
-        self.volume()?.intents().map_err(down)
+    fn end(self) -> Vec<io::Result<()>> {
+        self.make();
+        self.done.borrow_mut().replace(Vec::new()).unwrap_or_default()
     }
 }
 
-/// Stores that do not answer.
-#[derive(Debug)]
-pub struct Away;
+/// The time, which goes on when somebody says so.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Clock(Rc<Cell<Duration>>);
 
-impl Lower for Away {
-    type Error = Down;
+impl Clock {
+    pub(super) fn now(&self) -> Duration {
+        self.0.get()
+    }
 
-    fn epoch(&mut self) -> Result<u64, Down> {
-        Err(down("a disk stalls"))
-    }
-    fn attributes(&mut self, _: ObjectId) -> Result<Option<Attributes>, Down> {
-        Err(down("a disk stalls"))
-    }
-    fn read(&mut self, _: ObjectId, _: u64, _: &mut [u8]) -> Result<(), Down> {
-        Err(down("a disk stalls"))
-    }
-    fn apply(&mut self, _: &Operation<'_>) -> Result<(), Down> {
-        Err(down("a disk stalls"))
-    }
-    fn checkpoint(&mut self, _: u64) -> Result<u64, Down> {
-        Err(down("a disk stalls"))
-    }
-    fn upto(&mut self) -> Result<u64, Down> {
-        Err(down("a disk stalls"))
-    }
-    fn room(&mut self) -> Result<Room, Down> {
-        Err(down("a disk stalls"))
-    }
-    fn append_intent(&mut self, _: &[u8]) -> Result<bool, Down> {
-        Err(down("a disk stalls"))
-    }
-    fn intents(&mut self) -> Result<Vec<Vec<u8>>, Down> {
-        Err(down("a disk stalls"))
+    pub(super) fn goes_on(&self, time: Duration) {
+        self.0.set(self.0.get() + time);
     }
 }

@@ -14,7 +14,7 @@ const MENDED: [u8; PAGE] = [0xee; PAGE];
 
 impl Whole {
     /// Finds the pages that cannot be read, and writes them, as their user would. The length of no file is changed.
-    pub(super) fn mend(&mut self, lives: &mut Lives<'_>) -> Result<Torn, Stop> {
+    pub(super) fn mend(&mut self, lives: &mut Lives) -> Result<Torn, Stop> {
         let paths = self.must(lives, |namespace| ours::moments(namespace, ROOT))?;
         let (mut torn, mut to_mend) = (Torn::new(), BTreeMap::new());
         for (path, (number, _)) in paths {
