@@ -3,6 +3,7 @@
 //! | module | answers |
 //! | --- | --- |
 //! | [`message`] | what can be asked of a store and of a cache |
+//! | `bytes` | how bytes lie in a message |
 //! | [`frame`] | how a message lies in a stream |
 //! | [`client`] | a connection that is made anew when the other end has died |
 //! | [`remote`] | the layers below, in another process |
@@ -14,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bytes;
 pub mod client;
 pub mod frame;
 pub mod message;

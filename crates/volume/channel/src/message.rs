@@ -1,6 +1,7 @@
 //! What can be asked of a store and of a cache. Objects and epochs are numbers, operations as [`belay_object::Transaction`] writes them
 //! down: who is asked looks at all of it as at anything that somebody else has written.
 
+use crate::bytes;
 use serde::{Deserialize, Serialize};
 
 /// What is asked of the process with the stores.
@@ -22,7 +23,7 @@ pub enum StoreAsk {
         count: u32,
     },
     /// One operation is done.
-    Apply(Vec<u8>),
+    Apply(#[serde(with = "bytes")] Vec<u8>),
     /// A checkpoint of all transactions up to this one is taken.
     Checkpoint(u64),
     /// Up to which transaction the last one reaches.
@@ -30,7 +31,7 @@ pub enum StoreAsk {
     /// How much room there is.
     Room,
     /// Something is appended to the intent log.
-    AppendIntent(Vec<u8>),
+    AppendIntent(#[serde(with = "bytes")] Vec<u8>),
     /// How many intents there are.
     Intents,
     /// One of them.
@@ -47,7 +48,7 @@ pub enum StoreAnswer {
     /// What is known of an object: its length, whether it is metadata, and its attributes.
     Attributes(Option<(u64, bool, Vec<u8>)>),
     /// Pages, or an intent.
-    Bytes(Vec<u8>),
+    Bytes(#[serde(with = "bytes")] Vec<u8>),
     /// Blocks: all, free, and to be had now; and for sure, alone and in pairs.
     Room([u64; 5]),
     /// Whether there was room.
