@@ -1,6 +1,7 @@
 //! The whole of a volume: requests on files and directories, the cache, the layers below, and disks that do everything wrong that disks do.
 //! Each process dies at any step, and power fails at any write. What comes of it is compared with a plain directory.
 
+mod cache;
 mod damage;
 pub mod every;
 mod history;
@@ -17,12 +18,12 @@ use crate::outcome::Outcome;
 use crate::posix::ours;
 use crate::posix::told::Apart;
 use crate::sabotage::Sabotage;
-use belay_cache::{Capacity, Cleaner, Layout, Shared};
-use belay_channel::RemoteStore;
+use belay_cache::{Capacity, Layout, Shared};
 use belay_logical::Logical;
 use belay_posix::ROOT;
 use belay_posix::check::check;
 use belay_store::{DataMode, Parameters};
+use cache::Cache;
 use history::{History, Oracle, Promises};
 use life::Meanwhile;
 use rand::{Rng, SeedableRng};
@@ -31,10 +32,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
-use stores::{Clock, Fate, ID, Link, Process};
+use stores::{Clock, ID, Process};
 
 /// How long a deed takes.
-const TICK: Duration = Duration::from_millis(100);
+const TICK: Duration = Duration::from_millis(50);
 /// How long it takes until it is seen that a disk is well.
 const WHILE: Duration = Duration::from_secs(2);
 
@@ -68,6 +69,8 @@ pub struct Whole {
     disks: Vec<Rc<SimDisk>>,
     power: Power,
     clock: Clock,
+    /// How long a deed takes.
+    tick: Duration,
     memory: SimMemory,
     layout: Layout,
     random: Random,
@@ -102,15 +105,6 @@ struct Lives {
     stores: Rc<Process>,
 }
 
-/// The process of the cache.
-#[derive(Debug)]
-struct Cache {
-    cleaner: Cleaner<SimMemory>,
-    below: RemoteStore<Link>,
-    view: SimMemory,
-    fate: Rc<Fate>,
-}
-
 impl Whole {
     /// An empty volume, with something wrong in it on purpose or not.
     ///
@@ -129,20 +123,17 @@ impl Whole {
         let in_place = seed.is_multiple_of(2);
         let data = if in_place { DataMode::InPlace } else { DataMode::OutOfPlace };
         let parameters = Parameters { twin_offset, data, ..Parameters::default().small() };
-        let made = Logical::format(ID, named.collect(), parameters);
-        let made = made.map_err(|why| why.to_string())?;
-        let (epoch, room) = (made.epoch() - 1, made.room().map_err(|why| why.to_string())?);
-        drop(made);
+        Logical::format(ID, named.collect(), parameters).map_err(|why| why.to_string())?;
         for disk in &disks {
             disk.sabotage(sabotage);
         }
         let layout = Layout::new(capacity);
         let memory = SimMemory::new(layout.words);
-        Shared::new(memory.another(), layout).initialize(epoch, 0, &room);
         let mut this = Self {
             disks,
             power,
             clock: Clock::default(),
+            tick: TICK,
             memory,
             layout,
             random,
@@ -192,15 +183,16 @@ impl Whole {
         Shared::new(self.memory.another(), self.layout)
     }
 
-    fn begin_cache(&self, stores: &Rc<Process>) -> Cache {
-        self.cache_with(stores, self.memory.another())
+    fn begin_cache(&mut self, stores: &Rc<Process>) -> Result<Cache, Stop> {
+        let view = self.memory.another();
+        self.cache_with(stores, view)
     }
 
-    fn cache_with(&self, stores: &Rc<Process>, view: SimMemory) -> Cache {
-        let cleaner = Cleaner::new(Shared::new(view.clone(), self.layout));
-        let fate = Rc::<Fate>::default();
-        let link = Link::writer(stores, view.clone(), Rc::clone(&fate));
-        Cache { cleaner, below: RemoteStore::writer_over(link), view, fate }
+    fn cache_with(&mut self, stores: &Rc<Process>, view: SimMemory) -> Result<Cache, Stop> {
+        let shared = Shared::new(view.clone(), self.layout);
+        let begun = Cache::begin(stores, shared, view, &self.clock, self.random.random());
+        self.look_at_stores(stores)?;
+        begun.map_err(Stop::Wrong)
     }
 
     /// All processes begin, at whatever there is.
@@ -208,8 +200,9 @@ impl Whole {
         let random = Random::seed_from_u64(self.random.random());
         let (power, fails, clock) = (&self.power, &self.fails, &self.clock);
         let stores = Process::new(&self.disks, power, fails, clock, random, self.sabotage);
+        let cache = self.begin_cache(&stores)?;
         let module = Rc::new(RefCell::new(self.begin_module(&stores)?));
-        Ok(Lives { module, cache: self.begin_cache(&stores), stores })
+        Ok(Lives { module, cache, stores })
     }
 
     /// Compares all that is there with what must be.
@@ -265,6 +258,8 @@ impl Whole {
             let mut done = 0;
             let ran = self.life(&mut lives, &history, &mut done);
             let ran = ran.and_then(|()| self.finish(&mut lives, &history));
+            let ends = ran.is_ok() && self.random.random_range(0..3) == 0;
+            let ran = ran.and_then(|()| if ends { self.remount(&mut lives) } else { Ok(()) });
             self.well();
             self.outcome.store_deaths += lives.stores.deaths();
             match ran {

@@ -2,14 +2,11 @@
 
 use super::history::{Deed, History, Promises};
 use super::request::Answer;
-use super::stores::Link;
-use super::{Cache, Lives, Stop, TICK, WHILE, Whole, wrong};
+use super::stores::Process;
+use super::{Lives, Stop, WHILE, Whole, wrong};
 use crate::disk::{SimDisk, TROUBLES};
-use crate::memory::SimMemory;
 use crate::posix::told::Told;
 use crate::posix::{Act, ours};
-use belay_cache::Cleaner;
-use belay_channel::RemoteStore;
 use belay_posix::Error;
 use rand::Rng;
 use std::cell::RefCell;
@@ -33,10 +30,11 @@ impl Whole {
             if is_traced {
                 eprintln!("{done}: {deed:.200?}: {:.200?}", history.told.get(*done));
             }
-            self.clock.goes_on(TICK);
+            self.clock.goes_on(self.tick);
             if self.chances.troubles {
                 self.maybe_trouble();
             }
+            self.maybe_due(lives)?;
             self.maybe_stall(lives, history, *done);
             match deed {
                 Deed::Act(act) => self.act(lives, act, history.told.get(*done))?,
@@ -231,95 +229,117 @@ impl Whole {
         if !self.chances.deaths {
             return;
         }
+        lives.stores.dies_again(true);
         let random = &mut self.random;
-        match random.random_range(0..12) {
-            0..2 => {
+        match random.random_range(0..18) {
+            0..3 => {
                 let most = [8, 60, 4000][random.random_range(0..3)];
                 lives.cache.view.dies_after(Some(random.random_range(0..most)));
             }
-            2..4 if !self.fails.get() => {
+            3..6 if !self.fails.get() => {
                 let most = [3, 20, 100][random.random_range(0..3)];
                 let end = self.power.steps() + random.random_range(0..most);
                 self.power.end_at(Some(end));
             }
-            4..6 => {
+            6..8 => {
                 let most = [2, 8, 60][random.random_range(0..3)];
                 lives.cache.fate.sent.set(Some(random.random_range(0..most)));
             }
-            6 => lives.cache.fate.in_wait.set(true),
+            8 => lives.cache.fate.in_wait.set(true),
             _ => {}
         }
     }
 
-    /// What has died is replaced; true if that was anybody, and it is to be tried again.
+    /// What has died is replaced; true if that was the cache, which was asked for something.
     fn bury(&mut self, lives: &mut Lives) -> Result<bool, Stop> {
-        let cache = lives.cache.view.is_dead();
-        if cache {
-            self.outcome.cache_deaths += 1;
-            lives.cache = self.begin_cache(&lives.stores);
-            // Whoever is in the middle of a change below has no other choice than its last checkpoint.
-            if self.random.random() {
-                lives.stores.restart();
-            }
-        } else if self.chances.deaths {
-            lives.cache.view.dies_after(None);
+        let is_dead = lives.cache.view.is_dead();
+        if self.chances.deaths {
+            lives.cache.view.dies_after(is_dead.then_some(0));
             lives.cache.fate.sent.set(None);
             lives.cache.fate.in_wait.set(false);
+            lives.stores.dies_again(false);
         }
-        let stores = self.look_at_stores(lives)?;
+        self.look_at_stores(&lives.stores)?;
         if self.chances.deaths && !self.fails.get() {
             self.power.end_at(None);
         }
-        Ok(cache || stores || !lives.cache.below.is_open())
+        if is_dead {
+            self.outcome.cache_deaths += 1;
+            lives.cache = self.begin_cache(&lives.stores)?;
+            if self.random.random() {
+                lives.stores.restart();
+            }
+        }
+        Ok(is_dead)
     }
 
-    /// Whether the process of the stores has died; an error if all of it has, with the power.
-    pub(super) fn look_at_stores(&mut self, lives: &mut Lives) -> Result<bool, Stop> {
+    /// The stores may have died, and have a next life then; an error if all of it has, with the power.
+    pub(super) fn look_at_stores(&mut self, stores: &Process) -> Result<(), Stop> {
         if self.power.is_off() && self.fails.get() {
             return Err(Stop::Power);
         }
-        lives.stores.look();
-        let deaths = lives.stores.deaths();
-        self.outcome.store_deaths += deaths;
-        Ok(deaths > 0)
+        stores.look();
+        self.outcome.store_deaths += stores.deaths();
+        Ok(())
     }
 
-    /// The cache does something with the stores, if they live.
-    fn with_below<T>(
-        lives: &mut Lives,
-        act: impl FnOnce(
-            &Cleaner<SimMemory>,
-            &mut RemoteStore<Link>,
-        ) -> Result<T, belay_cache::Error<belay_channel::Error>>,
-    ) -> Result<T, belay_cache::Error<belay_channel::Error>> {
-        let Cache { cleaner, below, .. } = &mut lives.cache;
-        if !below.is_open() {
-            below.renew().map_err(belay_cache::Error::Lower)?;
-        }
-        act(cleaner, below)
+    /// What the memory says to be on the stores is promised.
+    fn note_checkpoint(&mut self) {
+        let end = self.shared().durable();
+        let state = self.ends.iter().rposition(|one| *one <= end).unwrap_or(0);
+        self.promises.checkpoint = self.promises.checkpoint.max(state);
     }
 
     /// Takes a checkpoint; why not, if a disk does not let it.
     pub(super) fn checkpoint(&mut self, lives: &mut Lives) -> Result<Result<(), String>, Stop> {
         loop {
             self.arm_deaths(lives);
-            let taken = Self::with_below(lives, |cleaner, below| cleaner.checkpoint(below));
-            if let Ok(end) = taken {
-                let state = self.ends.iter().rposition(|one| *one <= end).unwrap_or(0);
-                self.promises.checkpoint = self.promises.checkpoint.max(state);
-            }
+            let taken = lives.cache.checkpoint();
+            self.note_checkpoint();
             if self.bury(lives)? {
                 continue;
             }
             return match taken {
-                Ok(_) => Ok(Ok(())),
+                Ok(()) => Ok(Ok(())),
                 Err(why) if self.is_ill => {
                     self.outcome.refused += 1;
-                    Ok(Err(why.to_string()))
+                    Ok(Err(why))
                 }
-                Err(why) => Err(wrong(why)),
+                Err(why) => Err(Stop::Wrong(why)),
             };
         }
+    }
+
+    /// The cache does what is due.
+    fn maybe_due(&mut self, lives: &mut Lives) -> Result<(), Stop> {
+        if lives.cache.due() > self.clock.now() {
+            return Ok(());
+        }
+        // It mostly has nothing to do.
+        if self.random.random_range(0..8) == 0 {
+            self.arm_deaths(lives);
+        }
+        lives.cache.act();
+        self.note_checkpoint();
+        self.bury(lives).map(|_| ())
+    }
+
+    /// The mount ends, and another one begins, of which the memory is a new one.
+    pub(super) fn remount(&mut self, lives: &mut Lives) -> Result<(), Stop> {
+        loop {
+            self.arm_deaths(lives);
+            let ended = lives.cache.end();
+            if !self.bury(lives)? {
+                ended.map_err(Stop::Wrong)?;
+                break;
+            }
+        }
+        if !self.shared().is_empty() {
+            return Err(wrong("the last checkpoint does not have all that was published"));
+        }
+        self.memory.clear();
+        *lives = self.begin()?;
+        Ok(())
     }
 
     /// Syncs a file. What was promised is noted.
@@ -339,26 +359,21 @@ impl Whole {
         };
         loop {
             self.arm_deaths(lives);
-            let synced = Self::with_below(lives, |cleaner, below| cleaner.sync(below, &[object]));
-            if let Ok(true) = synced {
+            let synced = lives.cache.sync(object);
+            self.note_checkpoint();
+            if synced.is_ok() {
                 self.promise(history, path, at);
             }
             if self.bury(lives)? {
                 continue;
             }
             match synced {
-                Ok(true) => return Ok(()),
-                Ok(false) => {
-                    if self.checkpoint(lives)?.is_ok() {
-                        self.promise(history, path, at);
-                    }
-                    return Ok(());
-                }
+                Ok(()) => return Ok(()),
                 Err(_) if self.is_ill => {
                     self.outcome.refused += 1;
                     return Ok(());
                 }
-                Err(why) => return Err(wrong(why)),
+                Err(why) => return Err(Stop::Wrong(why)),
             }
         }
     }

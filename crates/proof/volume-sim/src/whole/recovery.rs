@@ -1,9 +1,8 @@
 //! What a power failure leaves, and how it goes on.
 
 use super::history::History;
-use super::{Lives, Stop, Whole, wrong};
+use super::{Lives, Stop, Whole};
 use crate::posix::told::Apart;
-use belay_cache::intent::replay;
 use rand::Rng;
 
 /// Which state is left, and what is there.
@@ -24,24 +23,25 @@ impl Whole {
         self.meanwhile.borrow_mut().clear();
         self.cut_off(share);
         self.memory.clear();
-        let mut lower = self.lower()?;
         if share.is_none() && self.random.random() {
-            // A second power failure may cut that off.
-            self.power.end_at(Some(self.power.steps() + self.random.random_range(0..200)));
+            // A second power failure may cut off what comes now, or the stores die of it.
+            let end = self.power.steps() + self.random.random_range(0..200);
+            self.power.end_at(Some(end));
+            self.fails.set(self.random.random());
         }
-        let mut replayed = replay(&mut lower);
-        if replayed.is_err() && self.power.is_off() {
-            self.outcome.power_failures += 1;
-            self.cut_off(share);
-            lower = self.lower()?;
-            replayed = replay(&mut lower);
-        }
+        let begun = match self.begin() {
+            Err(Stop::Power) => {
+                self.outcome.power_failures += 1;
+                self.fails.set(false);
+                self.cut_off(share);
+                self.memory.clear();
+                self.begin()
+            }
+            begun => begun,
+        };
+        self.fails.set(false);
         self.power.end_at(None);
-        let next = replayed.map_err(wrong)?;
-        let room = lower.room().map_err(wrong)?;
-        self.shared().initialize(lower.epoch() - 1, next, &room);
-        drop(lower);
-        let mut lives = self.begin()?;
+        let mut lives = begun?;
         let torn = if self.in_place { Some(self.mend(&mut lives)?) } else { None };
         let tree = self.tree(&mut lives)?;
         let state = history.left(&tree, &self.promises, last, torn.as_ref());

@@ -133,7 +133,7 @@ impl Whole {
             }
             let done = lives.module.borrow_mut().once(unique, late, &act);
             let is_dead = lives.module.borrow().view.is_dead() || untold && done.is_ok();
-            self.look_at_stores(lives)?;
+            self.look_at_stores(&lives.stores)?;
             if is_dead {
                 match self.next_life(lives, unique)? {
                     true => return Ok(Answer::ByTheDead),

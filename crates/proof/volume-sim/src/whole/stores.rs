@@ -35,6 +35,8 @@ pub(super) struct Process {
     /// Who has said last that it writes.
     writer: Cell<u64>,
     deaths: Cell<u64>,
+    /// The next life may die of what it is asked as well.
+    dies_again: Cell<bool>,
     /// What those have sent who are dead.
     late: RefCell<Vec<Late>>,
     random: RefCell<Random>,
@@ -69,6 +71,7 @@ impl Process {
             clients: Cell::new(0),
             writer: Cell::new(0),
             deaths: Cell::new(0),
+            dies_again: Cell::new(false),
             late: RefCell::default(),
             random: RefCell::new(random),
             sabotage,
@@ -89,7 +92,17 @@ impl Process {
             self.power.end_at(None);
             self.deaths.set(self.deaths.get() + 1);
             self.restart();
+            let mut random = self.random.borrow_mut();
+            if self.dies_again.get() && random.random_range(0..6) == 0 {
+                let most = [3, 20, 100][random.random_range(0..3)];
+                self.power.end_at(Some(self.power.steps() + random.random_range(0..most)));
+            }
         }
+    }
+
+    /// Whether the next life of one that dies may die soon as well.
+    pub(super) fn dies_again(&self, again: bool) {
+        self.dies_again.set(again);
     }
 
     /// How often it has died since that was asked last.
@@ -98,7 +111,7 @@ impl Process {
     }
 
     /// Whether it answers nobody for now: there is no power, or it waits for a disk.
-    fn is_away(&self) -> bool {
+    pub(super) fn is_away(&self) -> bool {
         self.power.is_off() && self.fails.get() || self.service.try_borrow_mut().is_err()
     }
 
