@@ -43,14 +43,14 @@ impl Flushing {
         let (wakes, end) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe")?;
         let shared = disks.clone();
         let flush = move || {
-            let done = flush(&shared);
+            let done = flush_all(&shared);
             // Whoever is woken by it may still have to wait a moment for the end of the thread.
             drop((shared, end));
             done
         };
         let thread = thread::Builder::new().name("flush".into()).spawn(flush);
         // Who reads waits for it then, which is better than a sync that fails.
-        let done_here = |_| Flusher::Nobody(pulse.waiting(|| flush(&disks)));
+        let done_here = |_| Flusher::Nobody(pulse.waiting(|| flush_all(&disks)));
         let flusher = thread.map_or_else(done_here, Flusher::Thread);
         Ok(Self { flusher, wakes, lasting, pulse })
     }
@@ -61,7 +61,7 @@ impl Flushing {
     }
 }
 
-fn flush(disks: &[Arc<FileDisk>]) -> Flushed {
+fn flush_all(disks: &[Arc<FileDisk>]) -> Flushed {
     disks.iter().map(|disk| disk.flush()).collect()
 }
 
