@@ -2,7 +2,6 @@
 
 mod exit;
 mod readers;
-pub(crate) use exit::is_stopped_child;
 pub use exit::{Exit, Exited, ended_child, parse_signal, reap, signal_name};
 pub(crate) use readers::Readers;
 

@@ -83,12 +83,6 @@ pub fn ended_child(pid: u32) -> Option<Exit> {
     code.or_else(|| status.terminating_signal().map(Exit::Signal))
 }
 
-/// Whether child `pid` is stopped (SIGSTOP and the like); of nobody else is that said.
-pub(crate) fn is_stopped_child(pid: u32) -> bool {
-    let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    pid_of(pid).is_some_and(|pid| matches!(waitid(WaitId::Pid(pid), options), Ok(Some(_))))
-}
-
 /// Takes the status of every child that has ended, of whatever process group.
 pub fn reap() -> Vec<Exited> {
     let mut ended = Vec::new();

@@ -81,6 +81,8 @@ impl Supervisor {
 
     fn answer(&mut self, ask: &Ask, wait: &mut Wait) -> Option<Answer> {
         if *ask == Ask::Restart {
+            // Who asks for a new process gets none that was started before, with older libraries, limits or mounts.
+            self.let_standby_go();
             self.try_new_program();
         }
         match ask {

@@ -242,6 +242,7 @@ impl Supervisor {
     /// Gives the mount up, so that nobody hangs on it.
     pub(super) fn give_up(&mut self, why: &str) {
         self.book.tries.gave_up = true;
+        self.let_standby_go();
         if self.process().is_some() {
             self.kill_last();
         } else {

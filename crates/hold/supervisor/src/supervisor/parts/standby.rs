@@ -1,8 +1,8 @@
 //! The process of the next generation, which waits while this one serves.
 
-use crate::clock::SECOND;
+use crate::clock::{self, SECOND};
 use crate::look::FileStat;
-use crate::process::{Watched, is_stopped_child};
+use crate::process::{Watched, fact, is_killed};
 use belay_sys::PrivateMountNamespace;
 use rustix::fd::OwnedFd;
 use signal_hook::consts::SIGKILL;
@@ -36,6 +36,7 @@ struct Waits {
     /// Its end of the gate. Nobody else has it, so that the other end knows when this process is gone.
     gate: OwnedFd,
     key: Key,
+    since: u64,
 }
 
 /// It, if there is one.
@@ -49,7 +50,7 @@ pub(crate) struct Standby {
 impl Standby {
     /// This one waits from now on.
     pub fn is_started(&mut self, process: Watched, gate: OwnedFd, key: Key) {
-        self.waits = Some(Waits { process, gate, key });
+        self.waits = Some(Waits { process, gate, key, since: clock::now() });
     }
 
     /// Its number.
@@ -64,8 +65,8 @@ impl Standby {
 
     /// Lets it in, if it lives, is not stopped and was started with the same, for that generation and with these options.
     pub fn let_in(&mut self, key: &Key, generation: u32, options: u64) -> Option<Watched> {
-        let Waits { process, gate, key: its } = self.waits.as_ref()?;
-        let is_usable = its == key && !process.is_dead() && !is_stopped_child(process.pid);
+        let Waits { process, gate, key: its, .. } = self.waits.as_ref()?;
+        let is_usable = its == key && !process.is_dead() && goes_on(process.pid);
         if !is_usable || belay_sys::gate::open(gate, generation, options).is_err() {
             return None;
         }
@@ -75,7 +76,10 @@ impl Standby {
 
     /// It is not needed any more. Gives its number.
     pub fn let_go(&mut self) -> Option<u32> {
-        let Waits { process, .. } = self.waits.take()?;
+        let Waits { process, since, .. } = self.waits.take()?;
+        if clock::now().saturating_sub(since) > LONGEST {
+            self.vain = 0;
+        }
         // It would end by itself, unless it is stopped.
         let _ = process.signal(SIGKILL);
         Some(process.pid)
@@ -87,6 +91,12 @@ impl Standby {
         self.vain = self.vain.saturating_add(1);
         pause
     }
+}
+
+/// Whether a process runs or waits for its own purposes: nobody has stopped it, traces it at a stop, or is killing it.
+fn goes_on(pid: u32) -> bool {
+    let state = fact(pid, "State:").and_then(|state| state.chars().next());
+    matches!(state, Some('R' | 'S' | 'D')) && !is_killed(pid)
 }
 
 #[cfg(test)]
@@ -136,7 +146,7 @@ mod tests {
             if let Some(signal) = signal {
                 let process = Watched::open(child.id()).expect("a process");
                 process.signal(signal).expect("a signal");
-                while !process.is_dead() && !is_stopped_child(child.id()) {
+                while !process.is_dead() && goes_on(child.id()) {
                     std::thread::yield_now();
                 }
             }
