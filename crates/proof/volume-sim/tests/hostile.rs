@@ -240,7 +240,8 @@ fn an_intent_log_that_makes_no_sense_is_refused_as_a_whole() {
     assert_eq!(replayed(&[create.clone(), punch(MOST_PUNCHED - 1), punch(2)]), None);
     assert_eq!(replayed(&[create.clone(), punch(u64::MAX / 2), punch(u64::MAX / 2)]), None);
     assert_eq!(replayed(&[create.clone(), create.clone()]), None);
-    assert_eq!(replayed(&[delete.clone(), write]), None);
+    assert_eq!(replayed(&[delete.clone(), write.clone()]), None);
+    assert_eq!(replayed(&[write, create.clone()]), None);
     assert_eq!(replayed(&[create.clone(), delete.clone(), delete]), None);
     assert_eq!(replayed(&[create, pages]), None);
 }

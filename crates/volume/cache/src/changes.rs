@@ -84,7 +84,7 @@ impl<P> Changed<P> {
 
     /// From which byte on what the stores have of it is gone.
     pub fn cut(&self) -> Option<u64> {
-        self.cuts.iter().map(|(cut, _)| *cut).min()
+        self.cuts.first().map(|(cut, _)| *cut)
     }
 
     /// Forgets what is durable.
@@ -166,10 +166,11 @@ impl<P> Changes<P> {
             }
             Operation::SetSize { size, .. } => {
                 // An earlier cut farther on says nothing more, and is forgotten earlier.
-                changed.cuts.retain(|(cut, _)| *cut < size);
+                while changed.cuts.pop_if(|(cut, _)| *cut >= size).is_some() {}
                 changed.cuts.push((size, number));
                 changed.size = Some((size, number));
-                changed.pages.retain(|page, _| *page < size.div_ceil(PAGE as u64));
+                // What is kept is not looked at, however often somebody does this.
+                drop(changed.pages.split_off(&size.div_ceil(PAGE as u64)));
                 let within = (size % PAGE as u64) as usize;
                 if within != 0
                     && let Some((Some(place), _)) = changed.pages.get_mut(&(size / PAGE as u64))

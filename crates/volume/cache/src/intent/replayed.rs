@@ -99,8 +99,7 @@ impl Logged {
             }
             for operation in transaction.operations() {
                 let operation = operation?;
-                let is_there = changes.of(operation.object()).and_then(Changed::is_there);
-                makes_sense(&operation, is_there)?;
+                makes_sense(&operation, changes.of(operation.object()))?;
                 changes.apply(*number, &operation)?;
             }
         }
@@ -108,12 +107,20 @@ impl Logged {
     }
 }
 
-/// Whether an operation can be done to an object of which the log says that it is there, or that it is not.
-fn makes_sense(operation: &Operation<'_>, is_there: Option<bool>) -> Result<(), Undecodable> {
-    let is_new = matches!(operation, Operation::Create { .. });
-    match is_there {
-        Some(true) if is_new => Err(Undecodable::new("an object is made that there is")),
-        Some(false) if !is_new => Err(Undecodable::new("an object is changed that there is not")),
+/// Whether an operation can be done to an object to which the log has done that before.
+fn makes_sense(
+    operation: &Operation<'_>,
+    before: Option<&Changed<Content<'_>>>,
+) -> Result<(), Undecodable> {
+    let Some(before) = before else { return Ok(()) };
+    let is_gone = before.is_there() == Some(false);
+    match operation {
+        // What was changed was there.
+        Operation::Create { .. } if !is_gone => {
+            Err(Undecodable::new("an object is made that there is"))
+        }
+        Operation::Create { .. } => Ok(()),
+        _ if is_gone => Err(Undecodable::new("an object is changed that there is not")),
         _ => Ok(()),
     }
 }
