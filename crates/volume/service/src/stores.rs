@@ -1,7 +1,7 @@
 //! The logical layer with its stores, as it is asked by other processes.
 //!
 //! It keeps nothing to itself: what is not in the last checkpoint is in the cache's memory, and comes again. So after any error of a
-//! change it opens its stores at their last checkpoint.
+//! change, and for another one that changes something, it opens its stores at their last checkpoint.
 
 mod taking;
 
@@ -70,6 +70,8 @@ pub struct Stores<S: Surroundings> {
     failed: Option<(Duration, String)>,
     /// Who may change something.
     writer: Option<u64>,
+    /// Something was changed since the last checkpoint.
+    is_ahead: bool,
     /// The checkpoint that is being taken, or what is being appended to the intent log. Until that is done nothing else is changed.
     taking: Option<Taking<S::Flush>>,
     /// Answers to who has asked for it.
@@ -89,6 +91,7 @@ impl<S: Surroundings> Stores<S> {
             opened: Duration::ZERO,
             failed: None,
             writer: None,
+            is_ahead: false,
             taking: None,
             answered: Vec::new(),
             intents: None,
@@ -155,6 +158,7 @@ impl<S: Surroundings> Stores<S> {
                 Ok(volume) => {
                     self.surroundings.opened(&volume, self.since(begin));
                     self.volume = Some(volume);
+                    self.is_ahead = false;
                     self.opened = self.surroundings.now();
                     if self.failed.take().is_some() {
                         tracing::warn!("the stores are open again");
@@ -186,6 +190,8 @@ impl<S: Surroundings> Stores<S> {
 
     /// Changes something. After an error nothing is known of what is in memory, so all of it is dropped.
     fn change(&mut self, change: impl FnOnce(&mut Logical<S::Disk>) -> Answered) -> Answered {
+        self.volume()?;
+        self.is_ahead = true;
         let changed = change(self.volume()?);
         if matches!(changed, Err(_) | Ok(StoreAnswer::Failing(_))) {
             self.volume = None;
@@ -263,7 +269,10 @@ impl<S: Surroundings> Stores<S> {
                 self.taking = Some(taking);
                 None
             }
-            Ok(Next::Done(answer)) => Some((client, Ok(answer))),
+            Ok(Next::Done(answer)) => {
+                self.is_ahead &= !matches!(answer, StoreAnswer::Number(_));
+                Some((client, Ok(answer)))
+            }
             Err(why) => Some((client, self.gives_up(&why))),
         }
     }
@@ -289,6 +298,10 @@ impl<S: Surroundings> Stores<S> {
     fn serve(&mut self, client: u64, ask: StoreAsk) -> Answered {
         match ask {
             StoreAsk::Write => {
+                // What the last one has changed, this one need not know of: it may have lost its memory.
+                if self.is_ahead && self.writer != Some(client) {
+                    self.volume = None;
+                }
                 self.writer = Some(client);
                 self.intents = None;
                 Ok(StoreAnswer::Done)
