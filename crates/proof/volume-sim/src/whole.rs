@@ -20,6 +20,7 @@ use crate::posix::told::Apart;
 use crate::sabotage::Sabotage;
 use belay_cache::{Capacity, Layout, Shared};
 use belay_logical::Logical;
+use belay_object::{ObjectId, PAGE};
 use belay_posix::ROOT;
 use belay_posix::check::check;
 use belay_store::{DataMode, Parameters};
@@ -224,10 +225,25 @@ impl Whole {
         if !found.findings.is_empty() {
             return Err(wrong(format!("the check finds: {:?}", found.findings)));
         }
+        for object in found.objects.iter().map(ObjectId) {
+            self.check_end(&mut lower, object)?;
+        }
         let names = check(&mut lower, found.objects, &BTreeSet::new(), &mut |_| {});
         match names.findings.is_empty() {
             true => Ok(()),
             false => Err(wrong(format!("the check of the names finds: {:?}", names.findings))),
+        }
+    }
+
+    /// What is behind the end of an object in its last page must be zeros: it is seen when that becomes longer.
+    fn check_end(&self, lower: &mut Logical<Rc<SimDisk>>, object: ObjectId) -> Result<(), Stop> {
+        let size = lower.attributes(object).map_err(wrong)?.size;
+        let mut last = [0; PAGE];
+        lower.read(object, size / PAGE as u64, &mut last).map_err(wrong)?;
+        let behind = last.get((size % PAGE as u64) as usize..).unwrap_or_default();
+        match behind.iter().all(|byte| *byte == 0) {
+            true => Ok(()),
+            false => Err(wrong(format!("{object} has something behind its {size} bytes"))),
         }
     }
 

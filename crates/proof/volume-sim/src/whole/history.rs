@@ -296,7 +296,7 @@ impl History {
             for (page, content) in data.chunks(PAGE).enumerate() {
                 let fits = match torn.is_some_and(|torn| torn.contains(&page)) {
                     true => is_changed(page, &versions),
-                    false => page_fits(page, content, &versions),
+                    false => page_fits(page, content, state.saturating_sub(since), &versions),
                 };
                 if !fits {
                     let promised =
@@ -338,11 +338,10 @@ fn part_of(data: &[u8], page: usize) -> Vec<u8> {
     part
 }
 
-/// Whether a page can be what is left of these versions of a file, of which the first one is durable: one of them, cut off where a later
-/// one ended; or zeros, if it was changed at all.
-fn page_fits(page: usize, content: &[u8], versions: &[Option<&Rc<Vec<u8>>>]) -> bool {
-    let mut padded = content.to_vec();
-    padded.resize(PAGE, 0);
+/// Whether a page, as far as its file goes, can be what is left of these versions of the file. The first one is durable, and what is told
+/// of the file is that of the one with number `named`, which is cut off there: later ones were written in place. It is one of them, without
+/// what later ones have cut off, up to the named one or any after it; or zeros, if it was changed at all.
+fn page_fits(page: usize, content: &[u8], named: usize, versions: &[Option<&Rc<Vec<u8>>>]) -> bool {
     let parts: Vec<Vec<u8>> = versions
         .iter()
         .map(|data| data.map_or_else(|| vec![0; PAGE], |data| part_of(data, page)))
@@ -351,16 +350,65 @@ fn page_fits(page: usize, content: &[u8], versions: &[Option<&Rc<Vec<u8>>>]) -> 
         .iter()
         .map(|data| data.map_or(0, |data| data.len()).saturating_sub(page * PAGE).min(PAGE))
         .collect();
+    let is_zeros = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
     let is_changed = parts.windows(2).any(|two| two.first() != two.last());
-    if is_changed && padded.iter().all(|byte| *byte == 0) {
+    if is_changed && is_zeros(content) {
         return true;
     }
     parts.iter().enumerate().any(|(at, part)| {
-        let later = ends.iter().skip(at + 1).copied();
-        let cuts = later.chain([PAGE]);
-        cuts.into_iter().any(|cut| {
-            part.get(..cut) == padded.get(..cut)
-                && padded.get(cut..).is_some_and(|rest| rest.iter().all(|byte| *byte == 0))
+        // What was cut off before stays so, however long the file becomes again.
+        let cut_by = |last: usize| ends.get(at + 1..=last).and_then(|ends| ends.iter().min());
+        (at.max(named)..ends.len()).any(|last| {
+            let cut = cut_by(last).map_or(content.len(), |cut| content.len().min(*cut));
+            let (kept, rest) = content.split_at(cut);
+            part.get(..cut) == Some(kept) && is_zeros(rest)
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a page of so many bytes of one kind after the other is accepted; so are versions of its file told, all in its first page.
+    fn fits(content: &[(u8, usize)], named: usize, versions: &[&[(u8, usize)]]) -> bool {
+        let bytes = |runs: &[(u8, usize)]| -> Vec<u8> {
+            runs.iter().flat_map(|(byte, count)| vec![*byte; *count]).collect()
+        };
+        let versions: Vec<Rc<Vec<u8>>> = versions.iter().map(|runs| Rc::new(bytes(runs))).collect();
+        let versions: Vec<Option<&Rc<Vec<u8>>>> = versions.iter().map(Some).collect();
+        page_fits(0, &bytes(content), named, &versions)
+    }
+
+    #[test]
+    fn what_was_written_in_place_ends_where_the_older_length_says() {
+        let versions: &[&[(u8, usize)]] = &[&[(1, 1679)], &[(2, 3000)]];
+        assert!(fits(&[(1, 1679)], 0, versions));
+        assert!(fits(&[(2, 1679)], 0, versions));
+        assert!(fits(&[(2, 3000)], 1, versions));
+        assert!(fits(&[(1, 1679), (0, 1321)], 1, versions), "the length alone is there");
+        assert!(!fits(&[(2, 1679)], 0, &versions[..1]), "nothing was written in place");
+        assert!(!fits(&[(2, 1679), (0, 1321)], 1, versions), "it ended nowhere there");
+    }
+
+    #[test]
+    fn mixtures_and_what_is_of_no_version_are_found() {
+        let versions: &[&[(u8, usize)]] = &[&[(1, 1679)], &[(2, 3000)]];
+        assert!(!fits(&[(2, 512), (1, 1167)], 0, versions));
+        assert!(!fits(&[(1, 512), (2, 1167)], 0, versions));
+        assert!(!fits(&[(1, 1679), (2, 1321)], 1, versions));
+        assert!(!fits(&[(2, 2999), (7, 1)], 1, versions));
+        assert!(!fits(&[(7, 1679)], 0, versions), "another file's");
+        assert!(!fits(&[(0, 1679)], 0, &versions[..1]), "it was never zeros");
+    }
+
+    #[test]
+    fn what_was_cut_off_is_not_there_again() {
+        let versions: &[&[(u8, usize)]] = &[&[(1, 3000)], &[(1, 1000)], &[(1, 1000), (0, 1000)]];
+        assert!(fits(&[(1, 3000)], 0, versions));
+        assert!(fits(&[(1, 1000), (0, 2000)], 0, versions), "it was cut off in place");
+        assert!(fits(&[(1, 1000), (0, 1000)], 2, versions));
+        assert!(!fits(&[(1, 2000)], 2, versions));
+        assert!(!fits(&[(1, 1500), (0, 500)], 2, versions));
+    }
 }
