@@ -287,20 +287,24 @@ impl History {
             let since = promises.synced.get(file).copied().unwrap_or(0).max(promises.checkpoint);
             let versions: Vec<Option<&Rc<Vec<u8>>>> = self
                 .states
-                .get(since..=until)
+                .get(promises.checkpoint..=until)
                 .unwrap_or_default()
                 .iter()
                 .map(|one| one.files.get(file))
                 .collect();
+            let number = |state: usize| state.saturating_sub(promises.checkpoint);
+            let left =
+                Left { durable: number(since), named: number(state), in_place: torn.is_some() };
+            let newer = versions.get(left.durable..).unwrap_or_default();
             let torn = torn.and_then(|torn| torn.get(path));
             for (page, content) in data.chunks(PAGE).enumerate() {
                 let fits = match torn.is_some_and(|torn| torn.contains(&page)) {
-                    true => is_changed(page, &versions),
-                    false => page_fits(page, content, state.saturating_sub(since), &versions),
+                    true => is_changed(page, newer),
+                    false => page_fits(page, content, left, &versions),
                 };
                 if !fits {
                     let promised =
-                        versions.first().and_then(|one| *one).map(|data| part_of(data, page));
+                        newer.first().and_then(|one| *one).map(|data| part_of(data, page));
                     return Err(format!(
                         "page {page} of {path} is {}, synced at {since} as {}",
                         brief(content),
@@ -338,10 +342,21 @@ fn part_of(data: &[u8], page: usize) -> Vec<u8> {
     part
 }
 
-/// Whether a page, as far as its file goes, can be what is left of these versions of the file. The first one is durable, and what is told
-/// of the file is that of the one with number `named`, which is cut off there: later ones were written in place. It is one of them, without
-/// what later ones have cut off, up to the named one or any after it; or zeros, if it was changed at all.
-fn page_fits(page: usize, content: &[u8], named: usize, versions: &[Option<&Rc<Vec<u8>>>]) -> bool {
+/// What is left of the versions of a file, from that of the last checkpoint on.
+#[derive(Clone, Copy)]
+struct Left {
+    /// The data of this one are durable.
+    durable: usize,
+    /// What is told of the file is what was told of this one.
+    named: usize,
+    /// Data are written in place: later ones may be there.
+    in_place: bool,
+}
+
+/// Whether a page, as far as its file goes, can be what is left of these versions of the file. It is one of them, without what later ones
+/// have cut off, up to the named one or any after it; or zeros, if it was changed at all. If it was written in place, it ends where the
+/// file does, and where that did before: what was appended in it may be zeros, as in other pages.
+fn page_fits(page: usize, content: &[u8], left: Left, versions: &[Option<&Rc<Vec<u8>>>]) -> bool {
     let parts: Vec<Vec<u8>> = versions
         .iter()
         .map(|data| data.map_or_else(|| vec![0; PAGE], |data| part_of(data, page)))
@@ -351,17 +366,26 @@ fn page_fits(page: usize, content: &[u8], named: usize, versions: &[Option<&Rc<V
         .map(|data| data.map_or(0, |data| data.len()).saturating_sub(page * PAGE).min(PAGE))
         .collect();
     let is_zeros = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
-    let is_changed = parts.windows(2).any(|two| two.first() != two.last());
+    let newer = parts.get(left.durable..).unwrap_or_default();
+    let is_changed = newer.windows(2).any(|two| two.first() != two.last());
     if is_changed && is_zeros(content) {
         return true;
     }
-    parts.iter().enumerate().any(|(at, part)| {
+    let least = |from: usize, to: usize| ends.get(from..=to).and_then(|ends| ends.iter().min());
+    let fits = |part: &[u8], cut: usize| {
+        let (kept, rest) = content.split_at(cut.min(content.len()));
+        part.get(..kept.len()) == Some(kept) && is_zeros(rest)
+    };
+    parts.iter().enumerate().skip(left.durable).any(|(at, part)| {
+        let is_overwritten = left.in_place && newer.first() != Some(part);
+        // A store is opened at an older version, cuts off what is behind its end, and does then what was done to the length.
+        let opened =
+            (0..at.min(left.named + 1)).filter(|one| is_overwritten && versions[*one].is_some());
+        let opened: Vec<usize> = opened.filter_map(|one| least(one, left.named).copied()).collect();
         // What was cut off before stays so, however long the file becomes again.
-        let cut_by = |last: usize| ends.get(at + 1..=last).and_then(|ends| ends.iter().min());
-        (at.max(named)..ends.len()).any(|last| {
-            let cut = cut_by(last).map_or(content.len(), |cut| content.len().min(*cut));
-            let (kept, rest) = content.split_at(cut);
-            part.get(..cut) == Some(kept) && is_zeros(rest)
+        (at.max(left.named)..ends.len()).any(|last| {
+            let cut = least(at + 1, last).map_or(PAGE, |cut| *cut);
+            opened.iter().chain([&PAGE]).any(|end| fits(part, cut.min(*end)))
         })
     })
 }
@@ -372,12 +396,17 @@ mod tests {
 
     /// Whether a page of so many bytes of one kind after the other is accepted; so are versions of its file told, all in its first page.
     fn fits(content: &[(u8, usize)], named: usize, versions: &[&[(u8, usize)]]) -> bool {
+        let left = Left { durable: 0, named, in_place: true };
+        fits_if(content, left, versions)
+    }
+
+    fn fits_if(content: &[(u8, usize)], left: Left, versions: &[&[(u8, usize)]]) -> bool {
         let bytes = |runs: &[(u8, usize)]| -> Vec<u8> {
             runs.iter().flat_map(|(byte, count)| vec![*byte; *count]).collect()
         };
         let versions: Vec<Rc<Vec<u8>>> = versions.iter().map(|runs| Rc::new(bytes(runs))).collect();
         let versions: Vec<Option<&Rc<Vec<u8>>>> = versions.iter().map(Some).collect();
-        page_fits(0, &bytes(content), named, &versions)
+        page_fits(0, &bytes(content), left, &versions)
     }
 
     #[test]
@@ -388,7 +417,17 @@ mod tests {
         assert!(fits(&[(2, 3000)], 1, versions));
         assert!(fits(&[(1, 1679), (0, 1321)], 1, versions), "the length alone is there");
         assert!(!fits(&[(2, 1679)], 0, &versions[..1]), "nothing was written in place");
-        assert!(!fits(&[(2, 1679), (0, 1321)], 1, versions), "it ended nowhere there");
+        assert!(!fits(&[(2, 1500), (0, 1500)], 1, versions), "it ended nowhere there");
+    }
+
+    #[test]
+    fn what_was_appended_in_place_may_be_zeros_as_its_length_came_later() {
+        let versions: &[&[(u8, usize)]] = &[&[(1, 1679)], &[(2, 3000)], &[(2, 3000)]];
+        let appended: &[(u8, usize)] = &[(2, 1679), (0, 1321)];
+        let left = Left { durable: 0, named: 1, in_place: true };
+        assert!(fits_if(appended, left, versions));
+        assert!(!fits_if(appended, Left { in_place: false, ..left }, versions));
+        assert!(!fits_if(appended, Left { durable: 1, ..left }, versions), "it was synced");
     }
 
     #[test]
