@@ -355,9 +355,10 @@ fn take_over_blocks(
             let mut found = ZEROS;
             let read = store.read(*file, number, &mut found);
             let mut newer = newer.iter().filter(|one| one.1 == *file && one.2 == number);
+            let size = known.size;
             match read {
                 Ok(()) if found == known.block(number) => {}
-                Ok(()) if newer.any(|one| *one.3 == found) => {
+                Ok(()) if newer.any(|one| up_to(size, number, &one.3) == found) => {
                     new += 1;
                     known.blocks.insert(number, Box::new(found));
                 }
@@ -373,6 +374,14 @@ fn take_over_blocks(
         }
     }
     Ok((new, torn))
+}
+
+/// A block of a file of that length: it may have been longer when it was written, and what is behind its end is zeros.
+fn up_to(size: u64, number: u64, block: &Block) -> Block {
+    let mut block = *block;
+    let within = size.saturating_sub(number * BLOCK as u64).min(BLOCK as u64) as usize;
+    block[within..].fill(0);
+    block
 }
 
 /// A write found no room for all: each block is what it was, or what it was to be.
