@@ -334,7 +334,6 @@ study-relay: setup build ## The controlled faults on daemons that the relay hold
 pages-check:
 	@$(CHECKED)/belay-chaos page $(RELAY_STUDY) --check
 	@$(CHECKED)/belay-chaos page $(VOLUME_PAGES) --check
-	@$(CHECKED)/belay-volume-sim --check docs/volumes/simulation.json --page docs/volumes/simulation.md
 
 .PHONY: study-short
 study-short:
