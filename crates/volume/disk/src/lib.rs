@@ -17,7 +17,7 @@ pub use file::{FileDisk, OpenError};
 pub use shadow::Shadow;
 
 use std::io;
-use std::rc::Rc;
+use std::ops::Deref;
 
 /// The size of a block in bytes.
 pub const BLOCK: usize = 4096;
@@ -54,25 +54,8 @@ pub trait Disk {
     fn flush(&self) -> io::Result<()>;
 }
 
-impl<D: Disk + ?Sized> Disk for &D {
-    fn blocks(&self) -> u64 {
-        (**self).blocks()
-    }
-
-    fn read(&self, first: u64, out: &mut [u8]) -> io::Result<()> {
-        (**self).read(first, out)
-    }
-
-    fn write(&self, first: u64, data: &[u8]) -> io::Result<()> {
-        (**self).write(first, data)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        (**self).flush()
-    }
-}
-
-impl<D: Disk + ?Sized> Disk for Rc<D> {
+/// Whatever leads to a disk.
+impl<P: Deref<Target: Disk>> Disk for P {
     fn blocks(&self) -> u64 {
         (**self).blocks()
     }

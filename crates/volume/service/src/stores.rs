@@ -190,9 +190,8 @@ impl<S: Surroundings> Stores<S> {
 
     /// Changes something. After an error nothing is known of what is in memory, so all of it is dropped.
     fn change(&mut self, change: impl FnOnce(&mut Logical<S::Disk>) -> Answered) -> Answered {
-        self.volume()?;
-        self.is_ahead = true;
         let changed = change(self.volume()?);
+        self.is_ahead = true;
         if matches!(changed, Err(_) | Ok(StoreAnswer::Failing(_))) {
             self.volume = None;
         }
