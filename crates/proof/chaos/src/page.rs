@@ -39,19 +39,32 @@ pub fn run(args: &PageArgs) -> Result<bool> {
     let mut all_true = true;
     for results in &args.results {
         let path = args.page.clone().unwrap_or_else(|| results.with_extension("md"));
-        let (text, page) = (render(results)?, path.display());
-        if !args.check {
-            std::fs::write(&path, text).with_context(|| format!("writing {page}"))?;
-            continue;
-        }
-        let there = std::fs::read_to_string(&path).with_context(|| format!("reading {page}"))?;
-        if there != text {
-            let results = results.display();
-            println!("{page} is not what {results} says: `belay-chaos page {results}` writes it");
-            all_true = false;
-        }
+        let again = || format!("belay-chaos page {}", results.display());
+        all_true &= write_or_check(&path, &render(results)?, args.check, again)?;
     }
     Ok(all_true)
+}
+
+/// Writes a page; or looks whether it is there as it would be written, and says if not how it is written `again`.
+///
+/// # Errors
+/// When it cannot be read or written.
+pub fn write_or_check(
+    path: &Path,
+    text: &str,
+    check: bool,
+    again: impl FnOnce() -> String,
+) -> Result<bool> {
+    let page = path.display();
+    if !check {
+        std::fs::write(path, text).with_context(|| format!("writing {page}"))?;
+        return Ok(true);
+    }
+    let there = std::fs::read_to_string(path).with_context(|| format!("reading {page}"))?;
+    if there != text {
+        println!("{page} is not what the results say: write it again by `{}`", again());
+    }
+    Ok(there == text)
 }
 
 fn render(results: &Path) -> Result<String> {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::certify::{Certificate, Certificates};
 use super::{Outcome, Results, profiles, results};
+use crate::page::write_or_check;
 
 const TEMPLATE: &str = include_str!("page.md.jinja");
 
@@ -65,16 +66,7 @@ struct Row {
 /// Writes the page, or looks whether it is true.
 pub fn run(args: &PageArgs) -> Result<bool> {
     let text = render(&args.results, &args.profiles)?;
-    let out = args.out.display();
-    if args.check {
-        let there = std::fs::read_to_string(&args.out).with_context(|| format!("reading {out}"))?;
-        if there != text {
-            println!("{out} is not what the results say: write it again by `make daemons-page`");
-        }
-        return Ok(there == text);
-    }
-    std::fs::write(&args.out, text).with_context(|| format!("writing {out}"))?;
-    Ok(true)
+    write_or_check(&args.out, &text, args.check, || "make daemons-page".to_owned())
 }
 
 fn render(folder: &Path, profiles: &Path) -> Result<String> {
