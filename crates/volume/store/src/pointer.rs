@@ -104,6 +104,12 @@ impl Pointer {
             && (!self.is_lost() || others == 0)
     }
 
+    /// Whether it leads to the same block with the same content, which may be in the other one of its places.
+    pub fn is_alike(self, other: Self) -> bool {
+        let place = |pointer: Self| pointer.word.get() & !(Self::RIGHT | Self::MODIFIED);
+        place(self) == place(other) && self.checksum == other.checksum
+    }
+
     /// The checksum of the block.
     pub fn checksum(self) -> Checksum {
         Checksum(self.checksum.get())
