@@ -33,6 +33,21 @@ fn a_volume_is_made_listed_checked_and_forgotten() {
 }
 
 #[test]
+fn images_take_their_room_at_once_or_a_lack_of_it_is_said() {
+    let home = Home::new();
+    home.volume("create v --store @v.img:32M --preallocate").expect(0, &["which has its room"]);
+    let image = home.at("v.img").metadata().expect("an image");
+    assert!(image.len() == 32 << 20 && image.blocks() * 512 >= 32 << 20, "{}", image.blocks());
+    home.volume("check v").expect(0, &["clean"]);
+    // No machine has so much.
+    let much = home.volume("create w --store @w.img:6T");
+    much.expect(0, &["has ", " free, and new images there may take ", "--preallocate"]);
+    let refused = home.volume("create x --store @x.img:6T --preallocate");
+    refused.expect(1, &["cannot take all room beforehand for", "x.img"]);
+    assert!(!home.at("x.img").exists());
+}
+
+#[test]
 fn several_stores_are_one_volume_and_each_is_needed() {
     let home = Home::new();
     home.volume("create v --store @a.img:16M --store @b.img:16M --data in-place --twin-offset 4")

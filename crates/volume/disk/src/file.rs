@@ -6,8 +6,8 @@
 use crate::{BLOCK, Disk, check_range};
 use rustix::fd::OwnedFd;
 use rustix::fs::{
-    CWD, FileType, FlockOperation, Mode, OFlags, SeekFrom, fdatasync, flock, fstat, ftruncate,
-    openat, seek,
+    CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, fallocate, fdatasync,
+    flock, fstat, ftruncate, openat, seek,
 };
 use rustix::io::{Errno, pread, pwrite, retry_on_intr};
 use std::io;
@@ -106,6 +106,18 @@ impl FileDisk {
         Ok(Self { fd, path: path.to_owned(), blocks: bytes / BLOCK as u64, is_image: true })
     }
 
+    /// Takes the room of all blocks of an image on its file system, so that no write can fail for want of it.
+    ///
+    /// # Errors
+    /// [`OpenError::System`]: there is less room, or the file system cannot do that.
+    pub fn preallocate(&self) -> Result<(), OpenError> {
+        let bytes = self.blocks * BLOCK as u64;
+        retry_on_intr(|| fallocate(&self.fd, FallocateFlags::KEEP_SIZE, 0, bytes)).map_err(|why| {
+            let what = "take all room beforehand for";
+            OpenError::System { what, path: self.path.clone(), why: why.into() }
+        })
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -180,6 +192,19 @@ mod tests {
             assert!(disk.write(first, &vec![0; bytes]).is_err());
             assert!(disk.read(first, &mut vec![0; bytes]).is_err());
         }
+    }
+
+    #[test]
+    fn one_that_is_preallocated_has_its_room() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let disk = FileDisk::create(&path, 1 << 20).unwrap();
+        let taken = || path.metadata().unwrap().blocks() * 512;
+        assert!(taken() < 1 << 20);
+        disk.preallocate().unwrap();
+        assert!(taken() >= 1 << 20);
+        assert_eq!(path.metadata().unwrap().len(), 1 << 20);
     }
 
     #[test]

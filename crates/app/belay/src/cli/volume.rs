@@ -46,6 +46,8 @@ pub enum Command {
         used as a whole. It takes at least 16 MiB. What holds something already is refused. Each file of the volume is on one of \
         its stores, so that the volume needs all of them: there is no redundancy yet. If anything fails, nothing is left \
         behind.\n\n\
+        A new image takes room on its file system as it is used. If that runs out, nothing can be brought to the store any more, and \
+        fsync fails, until there is room again. With --preallocate the image takes all its room now.\n\n\
         With --data in-place a block of a file is overwritten where it is, as the paper on Loris has it. The file stays together on \
         the disk, but the contract is weaker: a block that is being overwritten when the power fails may be lost, and is an I/O error \
         then. With --data out-of-place it is what it was before or what was written.",
@@ -121,6 +123,9 @@ pub struct Create {
     /// How many blocks the two places of a block of metadata are apart; 0: they are one, and no crash is survived (for comparison).
     #[arg(long, value_name = "BLOCKS", default_value = "16", value_parser = ["0", "4", "8", "16", "32"])]
     pub twin_offset: String,
+    /// Take the room of new images at once, so that it cannot run out later.
+    #[arg(long)]
+    pub preallocate: bool,
     /// Overwrite what is on a store.
     #[arg(long)]
     pub force: bool,

@@ -10,7 +10,9 @@ use belay_posix::Caller;
 use belay_registry::{Definition, Registry, Store, Uuid, definition};
 use belay_store::{DataMode, Geometry, Parameters};
 use belay_supervisor::text::bytes;
+use rustix::fs::statvfs;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, DirEntry, File, Metadata};
 use std::io::Write;
@@ -22,6 +24,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The smallest store in bytes.
 const LEAST: u64 = 16 << 20;
+/// What [`MetadataExt::blocks`] counts in.
+const SECTOR: u64 = 512;
 /// The exit status of what a signal has ended, without its number.
 const BY_SIGNAL: i32 = 128;
 
@@ -40,7 +44,7 @@ pub fn run(options: &Create) -> Result<i32> {
     }
     let mut made = Made::default();
     for store in &options.stores {
-        made.add(store, options.force)?;
+        made.add(store, options)?;
     }
     let definition = made.format(options)?;
     if interrupted.load(Relaxed) {
@@ -65,14 +69,23 @@ fn tell(options: &Create, definition: &Definition, made: &Made, path: &Path) -> 
     writeln!(out, "the volume {name} is made ({})", definition.id)?;
     for (number, disk) in made.disks.iter().enumerate() {
         let size = bytes(disk.blocks().saturating_mul(BLOCK as u64));
-        let new = if made.is_new(disk.path()) {
-            ", a new image, which takes room as it is used"
-        } else {
-            ""
+        let new = match made.is_new(disk.path()) {
+            true if options.preallocate => ", a new image, which has its room",
+            true => ", a new image, which takes room as it is used",
+            false => "",
         };
         writeln!(out, "  store {number}: {}, {size}{new}", disk.path().display())?;
     }
     writeln!(out, "  its name is in {}", path.display())?;
+    for (path, wanted, free) in made.short_of_room() {
+        writeln!(
+            out,
+            "  {} has {} free, and new images there may take {}: if it runs out, fsync fails until there is room again (--preallocate takes it now)",
+            path.display(),
+            bytes(free),
+            bytes(wanted)
+        )?;
+    }
     if options.data == Data::InPlace {
         writeln!(
             out,
@@ -103,7 +116,7 @@ impl Made {
     }
 
     /// Opens a store, or makes its image.
-    fn add(&mut self, store: &StoreArgument, force: bool) -> Result<()> {
+    fn add(&mut self, store: &StoreArgument, options: &Create) -> Result<()> {
         let shown = store.path.display();
         let path = resolved(&store.path)?;
         let is_there = path.symlink_metadata().is_ok();
@@ -123,6 +136,9 @@ impl Made {
                 enough(&store.path, size)?;
                 let disk = FileDisk::create(&path, size)?;
                 self.new.push(path);
+                if options.preallocate {
+                    disk.preallocate()?;
+                }
                 disk
             }
             (true, None) => {
@@ -134,7 +150,7 @@ impl Made {
                 }
                 let disk = FileDisk::open(&path)?;
                 enough(&store.path, disk.blocks().saturating_mul(BLOCK as u64))?;
-                if let Some(what) = signature::of(&disk)?.filter(|_| !force) {
+                if let Some(what) = signature::of(&disk)?.filter(|_| !options.force) {
                     bail!(
                         "{shown} holds {what}: choose another place, or overwrite it with --force"
                     );
@@ -171,6 +187,24 @@ impl Made {
         Ok(definition)
     }
 
+    /// Folders on file systems that have less room than the new images there may still take, with both in bytes.
+    fn short_of_room(&self) -> Vec<(&Path, u64, u64)> {
+        let mut wanted: BTreeMap<u64, (&Path, u64)> = BTreeMap::new();
+        for path in &self.new {
+            let Ok(image) = path.metadata() else { continue };
+            let folder = path.parent().unwrap_or(Path::new("/"));
+            let more = image.len().saturating_sub(image.blocks().saturating_mul(SECTOR));
+            wanted.entry(image.dev()).or_insert((folder, 0)).1 += more;
+        }
+        let free = |folder: &Path| {
+            statvfs(folder).ok().map(|found| found.f_bavail.saturating_mul(found.f_frsize))
+        };
+        let all = wanted.into_values();
+        all.filter_map(|(folder, wanted)| Some((folder, wanted, free(folder)?)))
+            .filter(|(_, wanted, free)| free < wanted)
+            .collect()
+    }
+
     fn failed(&self, why: impl std::fmt::Display) -> anyhow::Error {
         let paths: Vec<String> =
             self.disks.iter().map(|disk| disk.path().display().to_string()).collect();
@@ -193,12 +227,12 @@ impl Drop for Made {
         if self.is_kept {
             return;
         }
-        for disk in &self.disks {
-            if self.is_new(disk.path()) {
-                let _ = std::fs::remove_file(disk.path());
-            } else if self.is_formatted {
-                Self::wipe(disk);
-            }
+        for path in &self.new {
+            let _ = std::fs::remove_file(path);
+        }
+        for disk in self.disks.iter().filter(|disk| self.is_formatted && !self.is_new(disk.path()))
+        {
+            Self::wipe(disk);
         }
     }
 }
