@@ -180,12 +180,12 @@ volumes-short:
 	@scripts/guarded $(CHECKED)/belay-chaos powercut --fixtures volume --memory kept --cuts $(TEST_VOLUME_CUTS) --seed $(TEST_SOAK_SEED)
 
 .PHONY: volumes
-volumes: volumes-soak volumes-steps volumes-loris volumes-faults volumes-suites volumes-power volumes-power-vm volumes-layouts ## All of these, into docs/volumes (SEED, and the variables of each)
+volumes: volumes-soak volumes-steps volumes-bytes volumes-loris volumes-faults volumes-suites volumes-power volumes-power-vm volumes-layouts ## All of these, into docs/volumes (SEED, and the variables of each)
 
 .PHONY: volumes-soak
 volumes-soak: setup build ## Volumes under fire: a soak whose processes are killed, and a crash at every point (KILLS, SEED)
 	@mkdir -p $(VOLUMES_OUT)
-	@scripts/guarded $(RELEASE)/belay-chaos soak --fixtures volume --times 20 --oracle dir --every 20ms --kills $(or $(KILLS),10000) \
+	@scripts/guarded $(RELEASE)/belay-chaos soak --fixtures volume --times 200 --oracle dir --every 20ms --kills $(or $(KILLS),10000) \
 	  $(if $(SEED),--seed $(SEED)) --page $(VOLUMES_OUT)/soak.md
 	@scripts/guarded $(RELEASE)/belay-chaos study controlled --columns belay --fixtures volume --no-verdict --out $(VOLUMES_OUT)
 
@@ -193,6 +193,10 @@ volumes-soak: setup build ## Volumes under fire: a soak whose processes are kill
 volumes-steps: setup build-checked ## Kill the supervisor at each step of a restart, and have a disk stall for 30 s
 	@BELAY_STEPS=1 BELAY_STALL=30 scripts/guarded $(CARGO) test --locked --profile $(PROFILE) -p belay-fixtures --test volumes -- \
 	  --show-output --test-threads 1 steps:: a_disk_that_stalls_is_waited_for
+
+.PHONY: volumes-bytes
+volumes-bytes: ## Have every byte of three small volumes be wrong, one at a time
+	@BELAY_BYTES=1 $(CARGO) test --locked --profile $(PROFILE) -p belay-volume-sim --test hostile -- --show-output any_byte
 
 .PHONY: volumes-loris
 volumes-loris: setup build ## Build OpenSSH on a volume while its lower layers are killed (LORIS_KILLS, LORIS_FLAGS, SEED)

@@ -18,6 +18,8 @@ use std::io;
 
 const CAPACITY: Capacity = Capacity { frames: 96, slots: 24 };
 const BLOCKS: u64 = 1024;
+/// Blocks that a store keeps in memory: all of these.
+const MEMORY: usize = 4000;
 
 /// A disk that says what it was told to say, and keeps what is written to it.
 #[derive(Debug)]
@@ -80,6 +82,8 @@ struct Image {
     disks: Vec<Vec<Block>>,
     /// The blocks that hold something: on which disk, and which.
     used: Vec<(usize, u64)>,
+    /// Pages of files that can be read.
+    readable: usize,
 }
 
 impl Image {
@@ -114,7 +118,8 @@ impl Image {
             used.map(|(block, _)| (number, block)).collect::<Vec<_>>()
         };
         let used = disks.iter().enumerate().flat_map(of).collect();
-        Self { disks, used }
+        let readable = use_disks(&in_use(&disks), MEMORY, true);
+        Self { disks, used, readable }
     }
 }
 
@@ -161,7 +166,7 @@ impl World {
             disks.iter().for_each(checksums::fix);
         }
         disks.iter_mut().for_each(|disk| disk.is_used = true);
-        let memory = if how & 0x20 != 0 { 8 } else { 4000 };
+        let memory = if how & 0x20 != 0 { 8 } else { MEMORY };
         // An old block, or one that was meant for another place, may be right.
         let is_whole = !is_fixed && !is_copied && how & 0x40 == 0;
         use_disks(&disks, memory, is_whole);
@@ -180,7 +185,39 @@ impl World {
             checksums::fix(disk);
             disk.is_used = true;
         }
-        use_disks(&disks, 4000, false);
+        use_disks(&disks, MEMORY, false);
+    }
+
+    /// How many bytes there are in the blocks of all volumes that hold something.
+    pub fn bytes(&self) -> usize {
+        self.images.iter().map(|image| image.used.len() * BLOCK).sum()
+    }
+
+    /// Uses a volume one of whose bytes is wrong. Nothing is given out that nobody wrote, and if a check finds nothing, all can be read that
+    /// could be before. Tells whether a check has found something.
+    pub fn use_with_wrong_byte(&self, number: usize, xor: u8) -> bool {
+        let mut block = number / BLOCK;
+        for image in &self.images {
+            let Some((on, place)) = image.used.get(block) else {
+                block -= image.used.len();
+                continue;
+            };
+            let disks = in_use(&image.disks);
+            let Some(disk) = disks.get(*on) else { return false };
+            let mut content = disk.get(*place);
+            content.get_mut(number % BLOCK).into_iter().for_each(|byte| *byte ^= xor);
+            disk.put(*place, &content);
+            let is_found = finds(&disks);
+            let read = use_disks(&disks, MEMORY, true);
+            assert!(
+                is_found || read == image.readable,
+                "byte {} of block {place} of disk {on}: a check finds nothing, and {read} of {} pages can be read",
+                number % BLOCK,
+                image.readable
+            );
+            return is_found;
+        }
+        false
     }
 
     /// Changes a byte at some place of some block, with checksums that are right then or not. Tells whether a check says so.
@@ -196,12 +233,7 @@ impl World {
         if is_fixed {
             checksums::fix(disk);
         }
-        let Ok(mut lower) = Logical::open(disks.iter().collect()) else { return true };
-        let Ok(found) = lower.check(&mut |_| {}) else { return true };
-        let objects = found.objects.iter();
-        let named = belay_posix::check::check(&mut lower, objects, &BTreeSet::new(), &mut |_| {});
-        let notes = found.stores.iter().any(|one| !one.notes.is_empty());
-        notes || !found.findings.is_empty() || !named.findings.is_empty()
+        finds(&disks)
     }
 }
 
@@ -209,6 +241,21 @@ impl Default for World {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Disks that hold that, and are in use.
+fn in_use(disks: &[Vec<Block>]) -> Vec<CorruptDisk<'_>> {
+    disks.iter().map(|disk| CorruptDisk { is_used: true, ..CorruptDisk::new(disk) }).collect()
+}
+
+/// Whether a check has something to say.
+fn finds(disks: &[CorruptDisk<'_>]) -> bool {
+    let Ok(mut lower) = Logical::open(disks.iter().collect()) else { return true };
+    let Ok(found) = lower.check(&mut |_| {}) else { return true };
+    let objects = found.objects.iter();
+    let named = belay_posix::check::check(&mut lower, objects, &BTreeSet::new(), &mut |_| {});
+    let notes = found.stores.iter().any(|one| !one.notes.is_empty());
+    notes || !found.findings.is_empty() || !named.findings.is_empty()
 }
 
 /// Appends operations to the intent log that nobody would.
@@ -267,21 +314,22 @@ fn corrupt(image: &Image, disks: &[CorruptDisk<'_>], bytes: &mut Bytes<'_>) -> b
     is_copied
 }
 
-/// Does what all processes of a volume do with its disks, and what a check and a dump do.
-fn use_disks(disks: &[CorruptDisk<'_>], memory: usize, is_whole: bool) {
+/// Does what all processes of a volume do with its disks, and what a check and a dump do. Tells how many pages of files could be read.
+fn use_disks(disks: &[CorruptDisk<'_>], memory: usize, is_whole: bool) -> usize {
     look(disks, memory);
-    let Ok(mut below) = Logical::open(disks.iter().collect()) else { return };
+    let Ok(mut below) = Logical::open(disks.iter().collect()) else { return 0 };
     below.stores().for_each(|store| store.limit_memory(memory));
     let _ = waiting(&mut below);
-    let Ok(first) = replay(&mut below) else { return };
-    let Ok(room) = below.room() else { return };
+    let Ok(first) = replay(&mut below) else { return 0 };
+    let Ok(room) = below.room() else { return 0 };
     let layout = Layout::new(CAPACITY);
     let shared = Shared::new(SimMemory::new(layout.words), layout);
     shared.initialize(below.epoch().saturating_sub(1), first, &room);
     let cleaner = Cleaner::new(shared.clone());
     let attached = Publisher::attach::<<Logical<&CorruptDisk<'_>> as Lower>::Error>(shared, 1);
-    let Ok(publisher) = attached else { return };
+    let Ok(publisher) = attached else { return 0 };
     let mut publisher = publisher.keeping(1 << 20);
+    let mut read = 0;
     use_all(&mut publisher, &mut below, |file, page, content| {
         let is_new = (file, page) == (0, 1);
         let rounds = if is_new { 0..2 } else { 0..1 };
@@ -290,6 +338,7 @@ fn use_disks(disks: &[CorruptDisk<'_>], memory: usize, is_whole: bool) {
             !is_whole || any.any(|known| known == content),
             "page {page} of file {file} is given out as nobody wrote it"
         );
+        read += 1;
     });
     let _ = cleaner.checkpoint(&mut below);
     let _ = cleaner.sync(&mut below, &[ObjectId(1), ObjectId(17)]);
@@ -297,6 +346,7 @@ fn use_disks(disks: &[CorruptDisk<'_>], memory: usize, is_whole: bool) {
     if let Ok(mut below) = Logical::open(disks.iter().collect()) {
         let _ = below.check(&mut |_| {});
     }
+    read
 }
 
 /// Does what a check and a dump do.
