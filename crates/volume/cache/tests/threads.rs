@@ -101,7 +101,7 @@ fn pages_are_never_mixed_whoever_works_at_the_same_time() {
     let attach = |generation: u64| {
         Publisher::attach::<Infallible>(shared.clone(), generation as u32).unwrap()
     };
-    let readers = [(attach(100), 0), (attach(101), 1 << 20)];
+    let readers = [(attach(100), 0), (attach(101), 1 << 20), (attach(102), 20 * PAGE)];
     let publishers: Vec<Module> = (0..PUBLISHERS).map(|number| attach(number + 1)).collect();
     std::thread::scope(|scope| {
         // The cache: checkpoints, and syncs between them.
@@ -117,7 +117,7 @@ fn pages_are_never_mixed_whoever_works_at_the_same_time() {
                 checkpoints.fetch_add(1, SeqCst);
             }
         });
-        // Readers, one of which keeps what it has read.
+        // Readers: one keeps nothing, one all that it has read, and one has room for less than that.
         for (module, kept) in readers {
             let (mut below, over, published, reads) = (below.clone(), &over, &published, &reads);
             scope.spawn(move || {
