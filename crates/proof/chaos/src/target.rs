@@ -46,6 +46,11 @@ impl Target {
         pid.and_then(Value::as_u64).and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 1)
     }
 
+    /// Whether it is one of the layers below the namespace module.
+    pub fn is_lower(self) -> bool {
+        matches!(self, Self::Store | Self::Cache)
+    }
+
     /// Whether it is one of belay's own, of which one at least must live.
     pub fn is_belay(self) -> bool {
         matches!(self, Self::Supervisor | Self::Keeper)

@@ -1,5 +1,5 @@
-//! Loris's kill test (VII-B): OpenSSH is built in a loop on a volume, with a checkpoint every five seconds, and one of the processes of its
-//! lower layers is killed again and again. Each build must come to its right end.
+//! Loris's kill test (VII-B): OpenSSH is built in a loop on a volume, with a checkpoint every five seconds, and the processes of its
+//! lower layers are killed again and again, and the others now and then. Each build must come to its right end.
 //!
 //! How long the lower layers do not serve is what they say themselves (`belay status`); when they were killed is known here.
 
@@ -43,7 +43,7 @@ const LATEST: Duration = Duration::from_secs(10);
 /// Arguments of `study loris`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LorisArgs {
-    /// How many kills
+    /// How many kills of the lower layers; those of other processes come on top
     #[arg(long, default_value_t = 1000)]
     kills: u64,
     /// Mean time between two kills
@@ -252,7 +252,7 @@ impl Test<'_> {
                 truce = Instant::now() + TRUCE;
             }
             lock(shots).push(Shot { at, at_us, target, aimed, signal });
-            kills += 1;
+            kills += u64::from(target.is_lower());
         }
         Ok(events)
     }

@@ -8,8 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Between two operations.
-const PAUSE: Duration = Duration::from_millis(1);
+/// Between two operations on names. It is so long that the log fills by the work that is studied, and not by these.
+const PAUSE: Duration = Duration::from_millis(10);
 /// Between two syncs.
 const SYNC_PAUSE: Duration = Duration::from_millis(200);
 /// What takes less is not remembered.

@@ -25,8 +25,15 @@ pub use table::Table;
 use table::{Cell, Session};
 
 /// Words in the symbols of the module's functions.
-const FUNCTIONS: [&str; 5] =
-    ["belay_posix", "belay_cache", "belay_object", "belay_channel", "belay_stack9namespace"];
+const FUNCTIONS: [&str; 7] = [
+    "belay_posix",
+    "belay_cache",
+    "belay_object",
+    "belay_channel",
+    "belay_wire",
+    "belay_stack9namespace",
+    "belay_stack7serving",
+];
 
 /// How faults are injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]

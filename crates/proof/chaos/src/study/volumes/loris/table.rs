@@ -12,7 +12,7 @@ use std::path::Path;
 /// What a recovery of the lower layers may take, in microseconds: half of them, and each.
 const MEDIAN: u64 = 50_000;
 const MAX: u64 = 500_000;
-/// What half of the blackouts of the namespace module may take.
+/// What half of the blackouts of the namespace module may take, in microseconds.
 const BLACKOUT: f64 = 10_000.0;
 
 /// What came of a kill. Times are in microseconds.
@@ -152,7 +152,7 @@ impl Results {
         let mut text = format!(
             "# The kill test of Loris\n\n\
              OpenSSH is built again and again on a volume, and a process of the volume is killed at random: after {} ms on \
-             average, or when a checkpoint has begun. Checkpoints are taken every five seconds, and as soon as there is much in the \
+             average, or when a checkpoint has begun. Most often it is one of the lower layers, the store or the cache. Checkpoints are taken every five seconds, and as soon as there is much in the \
              log, as a build often brings about. After each build, the tree that it has left is compared with that of an undisturbed build in a plain directory, and the programs are run. Beside it one application \
              makes, looks at and removes a small file, and another one writes and syncs. The volume has {} stores, and is checked \
              at the end.\n\n    {}\n\n\
@@ -186,13 +186,22 @@ impl Results {
         };
         let penultimate: u64 = self.kills.iter().map(|kill| kill.penultimate).sum();
         let transactions = self.kills.iter().map(|kill| kill.replayed).max().unwrap_or_default();
+        let killed = self.kills.iter().filter(|kill| kill.target.is_lower()).count();
+        let opened = self.kills.iter().filter(|kill| kill.serving_us.is_some()).count();
+        let recovered = lower.count();
+        let share = |part: u64, of: usize| match of {
+            0 => part.to_string(),
+            of => format!("{part} ({:.1} %)", part as f64 * 100.0 / of as f64),
+        };
+        let dropped = self.kills.iter().filter(|kill| kill.dropped > 0).count() as u64;
         let rows = [
-            ["kills".to_owned(), self.kills.len().to_string(), "10,701".to_owned()],
+            ["kills of the lower layers".to_owned(), killed.to_string(), "10,701".to_owned()],
             [
-                "of them with a recovery of the lower layers".into(),
-                lower.count().to_string(),
-                "10,701".into(),
+                "kills of other processes".into(),
+                (self.kills.len() - killed).to_string(),
+                "-".into(),
             ],
+            ["recoveries of the lower layers".into(), recovered.to_string(), "10,701".into()],
             ["recovery, median".into(), seconds(all.median_us), "0.22 s".into()],
             ["recovery, maximum".into(), seconds(all.max_us), "6.5 s".into()],
             [
@@ -205,10 +214,14 @@ impl Results {
             ["transactions in the largest replay".into(), transactions.to_string(), "-".into()],
             [
                 "logs dropped, as the stores had the checkpoint".into(),
-                count(&|kill| kill.dropped > 0),
-                "85".into(),
+                share(dropped, recovered),
+                "85 (0.8 %)".into(),
             ],
-            ["stores at their penultimate checkpoint".into(), penultimate.to_string(), "88".into()],
+            [
+                "stores opened at their penultimate checkpoint".into(),
+                share(penultimate, opened * self.stores),
+                "88 (0.8 %)".into(),
+            ],
         ];
         let columns = [words(""), numbers("this volume"), numbers("paper")];
         tabulate(&columns, rows.map(|row| row.to_vec())) + "\n"
@@ -247,6 +260,14 @@ impl Results {
             "\nTimes are median / p99 / max. Blackout of the namespace module, by belay's own count: {}. The applications have done {} \
              operations and {} syncs.\n",
             self.blackout, self.operations, self.syncs
+        );
+        let module = self.kills.iter().filter(|kill| kill.target == Target::Namespace);
+        let pauses: Vec<u64> = module.map(|kill| kill.pause_us).collect();
+        let short = pauses.iter().filter(|us| **us as f64 <= BLACKOUT).count();
+        text += &format!(
+            "Of the {} pauses of names by deaths of the namespace module, {short} took at most {:.0} ms.\n",
+            pauses.len(),
+            BLACKOUT / 1000.0
         );
         if self.unseen > 0 {
             text += &format!("{} recoveries were not looked at in time.\n", self.unseen);
@@ -292,7 +313,7 @@ mod tests {
         for row in [
             "| recovery, maximum | 0.600 s | 6.5 s |",
             "| logs replayed | 1 |",
-            "| stores at their penultimate checkpoint | 3 | 88 |",
+            "| stores opened at their penultimate checkpoint | 3 (50.0 %) | 88 (0.8 %) |",
             "| namespace module | 1 |",
         ] {
             assert!(page.contains(row), "{row}: {page}");

@@ -276,6 +276,7 @@ impl Table {
         let columns = [
             words("benchmark"),
             words("injection"),
+            numbers("runs compared"),
             numbers("crash after"),
             numbers("rounds of faults"),
             numbers("until the successor answers"),
@@ -288,6 +289,7 @@ impl Table {
                 vec![
                     cell.name(),
                     format!("{:?}", cell.injection).to_lowercase(),
+                    cell.sessions.iter().map(|session| session.runs).sum::<u64>().to_string(),
                     Spread::of(cell.shots().map(|shot| shot.crash_us)).to_string(),
                     rounds.to_string(),
                     cell.dark().to_string(),
