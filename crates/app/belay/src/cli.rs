@@ -33,11 +33,11 @@ pub enum Command {
     #[command(
         long_about = "Start a FUSE daemon and keep its mount through every crash.\n\n\
         Everything after `--` is the daemon's own command line, as you would type it without \
-        belay. belay stays in the foreground, also for daemons that go into the background, and says when the mount serves; \
-        with --background it returns then. Its \
-        exit status is that of the daemon's last clean exit. Ctrl-C, SIGTERM and SIGHUP unmount; a second \
-        one does so by force. Any other signal that ends it, such as SIGQUIT, leaves the mount held in \
-        the background, until `belay stop`.",
+        belay. belay stays in the foreground, even if the daemon goes into the background, and reports when the mount serves; \
+        with --background it returns at that point. Its \
+        exit status is that of the daemon's last clean exit. Ctrl-C, SIGTERM and SIGHUP unmount; a second such \
+        signal unmounts by force. Any other signal that ends belay, such as SIGQUIT, leaves the mount held in \
+        the background until `belay stop`.",
         after_help = "Examples:\n  belay run -- sshfs host:/data /mnt/data\n  \
         belay run --background -- bindfs /srv/data /mnt/data"
     )]
@@ -51,16 +51,16 @@ pub enum Command {
         {in_flight, total, reissued, reconciled, recorded, failed, poisoned}, restored {nodes, handles, \
         locks, streams, renumbered}, effects, image, epoch, nodes_cached, open_handles, policy, policy_reason, daemon {pid, command, exit}, \
         supervisor {pid}, keeper {pid}, takeovers, uptime_seconds, report_dir, reports, reports_failed, log, degraded, \
-        degraded_reasons, degraded_unlisted, resend, read_only, failed_starts, waiting (all in docs/status-json.md). With MOUNT, the object of that mount alone. Fields may be added; schema_version \
-        grows when one goes or changes its meaning.\n\n\
-        Exit status: 0 if it is shown, also if there is no mount; 1 if belay holds none at MOUNT, or one says nothing of \
-        itself; 3 if the state directory that was named is not there.")]
+        degraded_reasons, degraded_unlisted, resend, read_only, failed_starts, waiting (all in docs/status-json.md). With MOUNT, only the object of that mount. Fields may be added; schema_version \
+        increases when a field is removed or changes its meaning.\n\n\
+        Exit status: 0 if the status is shown, even if there are no mounts; 1 if belay holds no mount at MOUNT, or a belay does \
+        not answer; 3 if the state directory that was named does not exist.")]
     Status(Status),
     /// Unmount, and end the daemon and belay.
     #[command(long_about = "Unmount, and end the daemon and belay.\n\n\
-        A mount that is in use goes on as before: what uses it is named, and the exit status is 1. With --lazy it is taken out of \
-        the tree at once, and who has files open is served until they are closed; belay ends then. With --force it ends all the \
-        same, as it does for Ctrl-C and SIGTERM: the daemon is asked to end, killed after 10 seconds, and who uses the mount gets \
+        A mount that is in use continues as before: belay names what uses it, and exits with status 1. --lazy takes the mount out \
+        of the tree at once, and serves open files until they are closed; then belay ends. --force ends a mount even if it is in \
+        use, as Ctrl-C and SIGTERM do: the daemon is asked to end, and killed after 10 seconds; processes that use the mount get \
         errors.")]
     Stop(Stop),
     /// Crash the daemon on purpose and wait for its recovery: your own chaos test.
@@ -70,25 +70,25 @@ pub enum Command {
     /// Make a checkpoint now (volumes, policy `epoch`), and return when it is safe from a power failure.
     #[command(
         long_about = "Make a checkpoint now, and return when it is safe from a power failure.\n\n\
-        All that was written before is then on the stores of a volume, or, under the policy `epoch`, on the image. Other mounts have no \
-        checkpoints. MOUNT may also be the name of a volume that is mounted once. If the current directory has a file of that name, \
+        Everything written before is then on the stores of the volume or, under the policy `epoch`, on the image. Other mounts have no \
+        checkpoints. MOUNT may also be the name of a volume that is mounted only once. If the current directory has a file of that name, \
         MOUNT means that file."
     )]
     Checkpoint(Mount),
-    /// Apply what was acknowledged and could not be replayed: the op-log of a mount that became read-only.
+    /// Apply what was acknowledged but could not be replayed: the op-log of a mount that became read-only.
     #[command(
-        long_about = "Apply what was acknowledged and could not be replayed.\n\n\
-        Under the policy `epoch`, a mount whose daemons die of replaying what was acknowledged since \
-        the last checkpoint becomes read-only, and these operations are kept in a file (`belay status` \
-        and the crash report name it). When the daemon is mended, unmount, mount the image again, with \
-        or without belay, and apply the file: the operations are carried out in their order by ordinary \
-        system calls below MOUNT, and the file notes how far it has come. What was applied is not \
+        long_about = "Apply what was acknowledged but could not be replayed.\n\n\
+        Under the policy `epoch`, a mount becomes read-only if its daemons die replaying what was \
+        acknowledged since the last checkpoint. belay keeps these operations in a file, which `belay status` \
+        and the crash report name. Once the daemon is fixed, unmount and remount the image, with \
+        or without belay, and apply the file: belay carries out the operations in order, by ordinary \
+        system calls below MOUNT, and records its progress in the file. What was applied is not \
         applied again.\n\n\
-        At the first operation that does not come out as it did then, it stops; `--keep-going` goes on, \
-        `--skip` leaves out the one at which the last run stopped. At the end all is made durable \
-        (syncfs, and fsync of MOUNT). If the machine, or a daemon without belay, dies before that, begin again with a copy \
-        of the image and of the file from before: keep both.\n\n\
-        Exit status: 0 if all is applied, 1 if something is not.",
+        belay stops at the first operation whose outcome differs from the one it had then; `--keep-going` continues, \
+        `--skip` leaves out the operation at which the last run stopped. At the end everything is made durable \
+        (syncfs, and fsync of MOUNT). Keep a copy of both the image and the file from before: if the machine, or a daemon \
+        without belay, dies before the end, start again with these copies.\n\n\
+        Exit status: 0 if everything is applied, 1 if something is not.",
         after_help = "Examples:\n  belay replay --list disk.img.belay-oplog\n  \
         belay replay disk.img.belay-oplog /mnt/disk"
     )]
@@ -96,19 +96,19 @@ pub enum Command {
     /// Find out which policy a daemon needs, by crashing it hundreds of times.
     #[command(
         long_about = "Find out which policy a daemon needs, by crashing it hundreds of times.\n\n\
-        Everything after `--` is the daemon's own command line. Each operation is done on the bare \
-        daemon first, which shows what is right. Then, under each policy, the daemon is crashed at \
-        every point of the request that the operation is about, and what the application got, what \
-        is in the file system, and whether the mount still serves is compared. The first policy \
-        under which nobody notices anything is the one that the daemon needs; a profile is written, \
-        by which `belay run --policy auto` (the default) goes.\n\n\
-        Run it on a scratch back end: an empty directory, an account of no importance. The policies \
-        under test may turn out to be wrong, and then what is behind the mount is left in between. \
+        Everything after `--` is the daemon's own command line. qualify first does each operation on the \
+        bare daemon, which shows the right outcome. Then, under each policy, it crashes the daemon at \
+        every point of the request that the operation is about, and compares what the application got, what \
+        is in the file system, and whether the mount still serves. The daemon needs the first policy \
+        under which nobody notices anything. qualify writes a profile, \
+        which `belay run --policy auto` (the default) follows.\n\n\
+        Run it on a scratch back end: an empty directory, an account of no importance. A policy \
+        under test may turn out to be wrong, which leaves what is behind the mount in an intermediate state. \
         A disk image (a file among the daemon's arguments) is not touched: qualify works on copies \
-        of it, so it should be small. All work is done in a directory of its own below the \
-        mountpoint, which is removed in the end.\n\n\
-        Exit status: 0 if the daemon is certified, 1 if it is not or something failed. The table is \
-        described in docs/qualify.md.",
+        of it, so it should be small. qualify works in a directory of its own below the \
+        mountpoint, and removes it at the end.\n\n\
+        Exit status: 0 if the daemon is certified, 1 if it is not or something failed. docs/qualify.md \
+        describes the table.",
         after_help = "Examples:\n  belay qualify -- bindfs /srv/scratch /mnt/scratch\n  \
         belay qualify --check 'ntfsfix -n {}' -- ntfs-3g scratch.img /mnt/scratch"
     )]
@@ -116,51 +116,51 @@ pub enum Command {
     /// Bring a disk image to a checkpoint after a power failure.
     #[command(
         long_about = "Bring a disk image to a checkpoint after a power failure.\n\n\
-        Under the policy `epoch` an image is brought from one checkpoint to the next by way of a \
-        journal: IMAGE.belay-journal beside it, or where `belay run --journal` wanted it, or, if \
-        there was no place beside it, in $BELAY_JOURNAL_DIR (else /var/lib/belay/journals for root, \
-        $XDG_STATE_HOME/belay/journals or ~/.local/state/belay/journals for others). If the power \
-        goes meanwhile, what is in the journal is written to the image again, or, if the journal had \
-        not got that far, dropped; in both cases the image is at a checkpoint then. `belay run` does \
-        that by itself when it starts; this command is for whoever wants the image otherwise. The \
-        journal is removed in the end.\n\n\
+        Under the policy `epoch`, belay brings an image from one checkpoint to the next by way of a \
+        journal: IMAGE.belay-journal beside it, or where `belay run --journal` put it, or, if \
+        it could not be beside the image, in $BELAY_JOURNAL_DIR (else /var/lib/belay/journals for root, \
+        $XDG_STATE_HOME/belay/journals or ~/.local/state/belay/journals for others). After a power \
+        failure in between, the contents of the journal are written to the image again or, if the journal is \
+        incomplete, dropped; in both cases the image is then at a checkpoint. `belay run` does \
+        this by itself when it starts; this command is for using the image without it. The \
+        journal is removed at the end.\n\n\
         With --json: one object {schema_version, image, dry_run, journals: [{path, done (nothing, \
         dropped, discarded, applied), checkpoint, places, bytes}], error}.\n\n\
-        Exit status: 0 if the image is at a checkpoint, 1 if something is refused or failed; with \
-        --dry-run 3 if there is something to do.",
+        Exit status: 0 if the image is at a checkpoint, 1 if something was refused or failed; with \
+        --dry-run, 3 if there is something to do.",
         after_help = "Example: belay repair /srv/disk.img"
     )]
     Repair(Repair),
-    /// Volumes: file systems of belay's own, every process of which may crash.
+    /// Volumes: belay's own file systems, every process of which may crash.
     #[command(
-        long_about = "Volumes: file systems of belay's own, every process of which may crash.\n\n\
-        A volume consists of stores, which are image files or block devices. It has a name, under which a file in \
-        /etc/belay/volumes (for root) or ~/.config/belay/volumes ($XDG_CONFIG_HOME is respected) says where its stores are. A \
-        user's own names come before root's. $BELAY_VOLUMES_DIR is looked into instead of both.\n\n\
-        docs/volumes.md tells more.",
+        long_about = "Volumes: belay's own file systems, every process of which may crash.\n\n\
+        A volume consists of stores, which are image files or block devices. It has a name, by which belay finds a file in \
+        /etc/belay/volumes (for root) or ~/.config/belay/volumes ($XDG_CONFIG_HOME is respected) that says where its stores are. A \
+        user's own names take precedence over root's. If $BELAY_VOLUMES_DIR is set, it replaces both directories.\n\n\
+        See docs/volumes.md for more.",
         after_help = "Example:\n  belay volume create scratch --store ~/scratch.img:8G\n  belay volume mount scratch /mnt/scratch\n  belay volume umount /mnt/scratch"
     )]
     Volume(volume::Volume),
-    /// Tell what this machine, user and daemon allow, and how to get what is missing.
+    /// Show what this machine, user and daemon allow, and how to get what is missing.
     Doctor(Doctor),
     /// Print shell completions.
     Completions {
-        /// For which shell.
+        /// The shell that they are for.
         shell: clap_complete::Shell,
     },
     /// Print a manual page, or write all of them into a directory.
     #[command(
         long_about = "Print a manual page, or write all of them into a directory.\n\n\
-        Without COMMAND it is belay's own page. With --dir, the directory is made if it is not there, and what was written \
-        is said.",
+        Without COMMAND, prints belay's own page. With --dir, creates the directory if it does not exist, and reports what was \
+        written.",
         after_help = "Examples:\n  belay man run | man -l -\n  \
         belay man --dir /usr/local/share/man/man1"
     )]
     Man {
-        /// The command, such as `run`; or, as `--dir` has it, the path of a directory.
+        /// The command, such as `run`; or the path of a directory, as with `--dir`.
         #[arg(conflicts_with = "dir")]
         command: Option<PathBuf>,
-        /// Write the pages of belay and of all commands into this directory.
+        /// Write the pages of belay and of all its commands into this directory.
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
     },
@@ -173,10 +173,10 @@ pub enum Command {
     /// A backtrace (for belay itself).
     #[command(hide = true)]
     Autopsy,
-    /// Go where one may have to wait for ever (for belay itself).
+    /// Go where a process may have to wait forever (for belay itself).
     #[command(hide = true)]
     Scout,
-    /// What is started in the place of a daemon that no library can be loaded into (for belay itself).
+    /// Started in place of a daemon that no library can be loaded into (for belay itself).
     #[command(hide = true)]
     Relay {
         /// A descriptor that the program is found by.
@@ -230,7 +230,7 @@ impl Command {
 /// Options of the processes that belay starts for itself.
 #[derive(Debug, Args)]
 pub struct Hidden {
-    /// What it holds, for people: nothing is done with it.
+    /// What it holds, for people; not used otherwise.
     #[arg(allow_hyphen_values = true)]
     pub holds: Option<OsString>,
     /// More messages.
@@ -246,7 +246,7 @@ pub struct Status {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// The mountpoint; all mounts without it.
+    /// The mountpoint; without it, all mounts.
     pub mount: Option<PathBuf>,
 }
 
@@ -264,10 +264,10 @@ pub struct Mount {
 pub struct Stop {
     #[command(flatten)]
     pub state: StateDir,
-    /// End it also if it is in use; who uses it gets errors.
+    /// Unmount even if the mount is in use; what uses it gets errors.
     #[arg(long, conflicts_with = "lazy")]
     pub force: bool,
-    /// Unmount at once, and serve who has files open to the end.
+    /// Unmount at once, and serve open files until they are closed.
     #[arg(long)]
     pub lazy: bool,
     /// The mountpoint.
@@ -281,13 +281,13 @@ pub struct Crash {
     pub state: StateDir,
     /// The mountpoint.
     pub mount: PathBuf,
-    /// Which process; of a volume, the daemon is its namespace module.
+    /// Which process to crash; for a volume, the daemon is its namespace module.
     #[arg(long, value_enum, default_value_t = Victim::Daemon)]
     pub process: Victim,
-    /// The signal that kills the daemon, by name or number (STOP: it hangs, until `belay run --hang-timeout` ends it).
+    /// The signal that kills the daemon, by name or number (STOP: the daemon hangs until `belay run --hang-timeout` ends it).
     #[arg(long, value_name = "NAME", default_value = "KILL", value_parser = signal)]
     pub signal: i32,
-    /// How many times.
+    /// How many times to crash it.
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..))]
     pub count: u32,
@@ -303,9 +303,9 @@ pub enum Victim {
     /// The daemon.
     #[value(alias = "namespace")]
     Daemon,
-    /// Of a volume: the process with its stores.
+    /// For a volume: the process with its stores.
     Store,
-    /// Of a volume: that of its cache.
+    /// For a volume: the process of its cache.
     Cache,
     /// Belay's supervisor.
     Supervisor,
@@ -318,16 +318,16 @@ pub enum Victim {
 pub struct Repair {
     #[command(flatten)]
     pub state: StateDir,
-    /// Where the journal is, if it is where nobody would look for it.
+    /// Where the journal is, if it is in none of the usual places.
     #[arg(long, value_name = "FILE")]
     pub journal: Option<PathBuf>,
-    /// Apply a journal that seems to belong to another image, or to an earlier state of it.
+    /// Apply a journal that seems to belong to another image, or to an earlier state of this one.
     #[arg(long, conflicts_with = "discard")]
     pub force: bool,
-    /// Drop the journal, whatever it holds (but not a file that is no journal of belay's).
+    /// Drop the journal, whatever it holds (but never a file that is not a belay journal).
     #[arg(long)]
     pub discard: bool,
-    /// Say what would be done, and change nothing.
+    /// Print what would be done, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
     /// Print JSON.
@@ -345,19 +345,19 @@ pub struct Replay {
     /// Where the file system is mounted.
     #[arg(required_unless_present = "list")]
     pub mount: Option<PathBuf>,
-    /// Only show what is in the file, and how far it has come.
+    /// Only show what is in the file, and how much of it has been applied.
     #[arg(short, long, conflicts_with = "mount")]
     pub list: bool,
-    /// Say what would be done, and do nothing.
+    /// Print what would be done, and do nothing.
     #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// Go on after an operation that fails or comes out otherwise.
+    /// Continue after an operation that fails or has a different outcome.
     #[arg(short, long)]
     pub keep_going: bool,
     /// Leave out the operation at which the last run stopped.
     #[arg(long)]
     pub skip: bool,
-    /// Apply them also to a directory where nothing is mounted, such as a copy of what is on the image.
+    /// Apply the operations even to a directory where nothing is mounted, such as a copy of what is on the image.
     #[arg(long)]
     pub anywhere: bool,
     /// Print JSON: one object for each operation, and one at the end.

@@ -19,7 +19,7 @@ pub(crate) const RECORDER_SLACK: u64 = 256 << 20;
 /// Version of [`Config`] and of the other things that keeper and supervisor hand to each other.
 pub const VERSION: u32 = 1;
 
-/// How requests are settled whose outcome a crash left open.
+/// How to resolve requests whose outcome is unknown after a crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
@@ -28,13 +28,13 @@ pub enum Policy {
     Auto,
     /// Ask the successor what had already happened, then reissue the rest.
     Reconcile,
-    /// Log the daemon's effectful system calls, and go on from there.
+    /// Log the daemon's system calls that have effects, and continue from there.
     Journal,
-    /// Make what a request writes to a disk image all or nothing.
+    /// Make a request's writes to a disk image all or nothing.
     Transaction,
-    /// Keep what is written to a disk image back until a checkpoint, and replay what was done since.
+    /// Hold image writes back until a checkpoint, and replay what was done since.
     Epoch,
-    /// Replay what was acknowledged and not stored yet.
+    /// Replay what was acknowledged but is not stored yet.
     Buffer,
     /// Ask the successor, which keeps records of its own, what has happened, then reissue the rest.
     Records,
@@ -42,17 +42,17 @@ pub enum Policy {
     Blind,
 }
 
-/// Until when a daemon holds what it has acknowledged, under the policy `buffer`.
+/// How long a daemon holds what it has acknowledged, under the policy `buffer`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Until {
-    /// The content of a file until that is flushed or synced.
+    /// The content of a file until it is flushed or synced.
     Flush,
     /// The content of a file until it is synced, or its last handle is released.
     Close,
     /// The content of a file until its last handle is released, synced or not, and also what its length is set to by no handle.
     Release,
-    /// Everything until its own end.
+    /// Everything, until the daemon ends.
     #[default]
     End,
 }

@@ -16,73 +16,73 @@ use std::time::Duration;
 pub struct Run {
     #[command(flatten)]
     pub state: StateDir,
-    /// Give up after this many crashes in a row without one served request; 0: never.
+    /// Give up after this many crashes in a row without one request served; 0: never.
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub max_crashes: u32,
-    /// Fail a request that the daemon has died of so many times in a row, and hold on to the mount;
+    /// Fail a request after this many daemons in a row have died of it, and keep the mount;
     /// 0: never.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = poison_after)]
     pub poison_after: u32,
     /// Restart the daemon when a request has been in flight for longer than this, such as 30s, and replace a supervisor that
-    /// has not got on for so long [default: never, as with 0].
+    /// has made no progress for that long [default: never, as with 0].
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub hang_timeout: Option<Duration>,
-    /// Restart a successor that is not ready after this time.
+    /// Restart a successor that is not ready within this time.
     #[arg(long, value_name = "DURATION", default_value = "60s",
         value_parser = humantime::parse_duration)]
     pub start_timeout: Duration,
-    /// For how long a daemon that does not start again (its server is away, for example) is started again and again, after
+    /// How long to retry starting a daemon that does not start again (because its server is away, for example), after
     /// growing pauses; applications wait meanwhile. 0s: give up at the first start that fails.
     #[arg(long, value_name = "DURATION", default_value = "10m",
         value_parser = humantime::parse_duration)]
     pub retry_for: Duration,
-    /// The daemon may end by itself (`encfs --idle`): then the mount ends, instead of another one being started.
+    /// The daemon may end by itself (`encfs --idle`): then the mount ends, and no other daemon is started.
     #[arg(long)]
     pub ends_itself: bool,
     /// Restart the daemon when it uses more resident memory than this, such as 512M.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory_limit: Option<u64>,
-    /// Give the mount up when what belay has on record of it takes more memory than this (at least 1G): what is on record is
-    /// what the daemon's process says that it is. A daemon that takes more of that memory than what is on record is
-    /// restarted in any case.
+    /// Give up the mount when belay's record of it takes more memory than this (at least 1G); what is on record is what the
+    /// daemon's process says it is. A daemon that takes more of that memory than what is on record is restarted in any
+    /// case.
     #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = recorder_limit)]
     pub recorder_limit: u64,
-    /// How requests are settled whose outcome a crash left open.
+    /// How to resolve requests whose outcome is unknown after a crash.
     #[arg(long, value_enum, default_value_t = PolicyName::Auto)]
     pub policy: PolicyName,
-    /// Under the policy `epoch`: how the daemon is made to write all that it holds, for a checkpoint
+    /// Under the policy `epoch`: how to make the daemon write everything it holds, for a checkpoint
     /// [default: what its profile says, else fsyncdir].
     #[arg(long, value_enum, value_name = "HOW")]
     pub flush: Option<FlushName>,
     #[command(flatten)]
     pub checkpoints: Wishes,
-    /// Under the policy `buffer`: until when the daemon holds what it has acknowledged [default: what its profile says, else
+    /// Under the policy `buffer`: how long the daemon holds what it has acknowledged [default: what its profile says, else
     /// end].
     #[arg(long, value_enum, value_name = "WHEN")]
     pub buffer_until: Option<UntilName>,
     /// Under the policy `epoch`: the disk image that the daemon works on, if its command line does not
-    /// tell.
+    /// tell which.
     #[arg(long, value_name = "FILE")]
     pub image: Option<PathBuf>,
-    /// Under the policy `epoch`: where the journal of the image is to lie, instead of beside it.
+    /// Under the policy `epoch`: where to put the journal of the image, instead of beside it.
     #[arg(long, value_name = "FILE")]
     pub journal: Option<PathBuf>,
     /// Keep copies of requests instead of having the kernel resend them.
     #[arg(long)]
     pub no_resend: bool,
-    /// Whether the daemon gives files the same inode numbers in each of its lives.
+    /// Whether the daemon gives files the same inode numbers in each life.
     #[arg(long, value_enum, default_value_t = NumbersName::Auto)]
     pub inode_numbers: NumbersName,
-    /// Return as soon as the mount serves, and hold it in the background until `belay stop`. The exit status is 0 then; a start that
-    /// fails is told as in the foreground, by its messages and the exit status; one that a signal breaks off ends with 128 and
-    /// its number. The daemon has `/dev/null` as its standard input, so one that asks there or at the terminal (for a
-    /// password) cannot be started so; and the working directory and umask that belay is started with, so the file system which
-    /// that directory is on cannot be unmounted meanwhile.
+    /// Return as soon as the mount serves, and hold it in the background until `belay stop`. The exit status is then 0. A start that
+    /// fails is reported as in the foreground, by its messages and the exit status; one that a signal interrupts ends with 128
+    /// plus the signal's number. The daemon's standard input is `/dev/null`, so a daemon that asks there or at the terminal (for
+    /// a password) cannot be started this way. Its working directory and umask are those that belay is started with, so the file
+    /// system of that directory cannot be unmounted meanwhile.
     #[arg(short, long)]
     pub background: bool,
-    /// With --background: where messages and the daemon's words go, each mount's into a file of its own. It is appended to, or made
-    /// for its owner alone (mode 0600). A symbolic link is not followed, and what is no regular file is refused. When what
-    /// is said becomes long, its beginning is taken away, but nothing of what was in the file before
+    /// With --background: where messages of belay and the daemon go, with a separate file for each mount. belay appends to the file,
+    /// or creates it for its owner alone (mode 0600). Only a regular file is accepted; a symbolic link is not followed. When the log
+    /// grows long, belay drops its oldest messages, but never the earlier content of the file
     /// [default: `log` in the mount's folder, which `belay status` names].
     #[arg(long, value_name = "FILE", requires = "background")]
     pub log_file: Option<PathBuf>,
@@ -101,15 +101,15 @@ pub enum PolicyName {
     Auto,
     /// Ask the successor what had already happened, then reissue the rest.
     Reconcile,
-    /// Log the daemon's effectful system calls, and go on from there: for daemons that work on files.
+    /// Log the daemon's system calls that have effects, and continue from there: for daemons that work on files.
     Journal,
-    /// Make what a request writes to a disk image all or nothing: for daemons that write through.
+    /// Make a request's writes to a disk image all or nothing: for daemons that write through.
     Transaction,
-    /// Keep image writes back until a checkpoint, and replay what was done since: for daemons that buffer.
+    /// Hold image writes back until a checkpoint, and replay what was done since: for daemons that buffer.
     Epoch,
-    /// Replay what was answered and not stored yet: for daemons without an image that buffer.
+    /// Replay what was acknowledged but is not stored yet: for daemons that buffer and have no image.
     Buffer,
-    /// Ask the daemon's own records what had happened, then reissue the rest: for daemons made for it, such as those of volumes.
+    /// Ask the daemon's own records what had already happened, then reissue the rest: for daemons made for it, such as those of volumes.
     Records,
     /// Reissue everything blindly: for comparison studies only.
     #[value(hide = true)]
@@ -134,14 +134,14 @@ impl From<PolicyName> for Policy {
 /// Until when a daemon holds what it has acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum UntilName {
-    /// The content of a file until it is flushed (closed or synced); all else is stored at once.
+    /// The content of a file until it is flushed (closed or synced); everything else is stored at once.
     Flush,
-    /// The content of a file until it is synced, or its last handle is released; all else is stored at once.
+    /// The content of a file until it is synced, or its last handle is released; everything else is stored at once.
     Close,
-    /// The content of a file until its last handle is released, synced or not, and its length too, if that is set while nobody has it
-    /// open; all else is stored at once.
+    /// The content of a file until its last handle is released, synced or not, and its length too if it is set while nobody has the
+    /// file open; everything else is stored at once.
     Release,
-    /// Everything until its own end.
+    /// Everything, until the daemon ends.
     End,
 }
 
@@ -163,7 +163,7 @@ pub enum NumbersName {
     Auto,
     /// The same in each life.
     Stable,
-    /// They change.
+    /// Different in each life.
     Volatile,
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Args)]
 pub struct StateDir {
     /// Directory for sockets and crash reports [default: $BELAY_STATE_DIR, else /run/belay for
-    /// root, else $XDG_RUNTIME_DIR/belay, or /tmp/belay-UID without one (cron, su)].
+    /// root, else $XDG_RUNTIME_DIR/belay, or /tmp/belay-UID if that is not set (cron, su)].
     #[arg(long = "state-dir", value_name = "DIR")]
     dir: Option<PathBuf>,
 }

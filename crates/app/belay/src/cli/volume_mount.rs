@@ -12,19 +12,19 @@ use std::time::Duration;
 pub struct VolumeMount {
     #[command(flatten)]
     pub state: StateDir,
-    /// How much memory the cache takes, such as 512M. What was written is there until a checkpoint has brought it to the stores; more of
-    /// it between two checkpoints makes a checkpoint come early.
+    /// How much memory the cache takes, such as 512M. It holds what was written until a checkpoint has brought that to the stores; if
+    /// more is written between two checkpoints, a checkpoint is made early.
     #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = parse_size)]
     pub memory: u64,
-    /// Start a process of the volume again that has not got on for longer than this, such as 30s, or the supervisor; 0: never. Waiting for a
-    /// disk is no hang.
+    /// Restart a process of the volume, or the supervisor, if it has made no progress for longer than this, such as 30s; 0: never. Waiting
+    /// for a disk is not a hang.
     #[arg(long, value_name = "DURATION", default_value = "30s",
         value_parser = humantime::parse_duration)]
     pub hang_timeout: Duration,
-    /// Fail a request that the namespace module has died of so many times in a row, unless it was done; 0: never.
+    /// Fail a request after the namespace module has died of it this many times in a row, unless the request was done; 0: never.
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub poison_after: u32,
-    /// Give up after this many crashes of the namespace module in a row without one served request; 0: never.
+    /// Give up after this many crashes of the namespace module in a row without one request served; 0: never.
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub max_crashes: u32,
     /// Return as soon as the volume is mounted, and hold it in the background until it is unmounted.
@@ -38,6 +38,6 @@ pub struct VolumeMount {
     pub verbose: u8,
     /// The volume.
     pub name: VolumeName,
-    /// Where it is mounted: a directory.
+    /// The directory to mount it on.
     pub mountpoint: PathBuf,
 }
