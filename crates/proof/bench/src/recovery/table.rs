@@ -41,14 +41,14 @@ pub fn line(case: &RecoveryCase, bare_start: &[f64]) -> String {
 pub fn markdown(run: &RecoveryRun, foot: &str) -> String {
     let mut text = format!(
         "### Recovery time (Membrane's Table 6)\n\n\
-         The daemon dies, {} times for each line, with so much that is not part of a checkpoint (policy `{}`, none by \
-         time). *Pause*: what an application waits that asks for an attribute in that moment; of these: the bare daemon's \
-         start to its first answer; *replay*: what the successor's daemon takes for the requests of the op-log; the rest is \
-         *belay's own*. Milliseconds; medians where nothing is said.\n\n\
-         The paper makes its log records by reads, which leave no records here: they are one line, and there are two more. \
-         Of writes to the same pages the op-log keeps the last (the paper's page stealing); changes of times all have to \
-         be replayed. When the op-log is half full a checkpoint is made, which empties it; but for the last lines there are no early \
-         checkpoints, which by default come long before.\n\n",
+         For each row the daemon is killed {} times with that much uncheckpointed work (policy `{}`, no checkpoints by \
+         time). *Pause*: how long an application waits that asks for an attribute at that moment. It consists of the bare \
+         daemon's start to its first answer; *replay*, the time the successor's daemon takes for the requests of the op-log; \
+         and *belay's own*, the rest. Times are medians in milliseconds unless noted.\n\n\
+         The paper produces its log records by reads, which leave no records here: reads are one series, and two more are added. \
+         Of writes to the same pages the op-log keeps only the last (the paper's page stealing); changes of times must all \
+         be replayed. When the op-log is half full a checkpoint is made, which empties it. Only the last rows have early \
+         checkpoints, which by default come long before that.\n\n",
         run.crashes, run.policy
     );
     for fixture in &run.fixtures {
