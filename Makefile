@@ -36,6 +36,7 @@ BENCH_NODES ?= 1000000
 BENCH_KILLS ?= 100
 BENCH_FLAGS ?=
 BENCH_OUT ?= docs/benchmarks
+RELAY_FIXTURES ?= fuser-musl,go-fuse-static,go-fuse-cgo,gocryptfs
 # Of daemons that buffer: sizes are a fraction of the paper's, see the page
 MEMBRANE_FLAGS ?= --sessions 12 --rounds 24 --file-mib 256 --files 100 --macro-rounds 6 --build-rounds 4
 RECOVERY_FLAGS ?= --crashes 30
@@ -294,10 +295,11 @@ bench: setup build ## Cost, memory and blackout against the bare daemon, into do
 	$(RELEASE)/belay-bench report --in $(BENCH_OUT) --out docs
 
 .PHONY: bench-relay
-bench-relay: setup build ## What the relay costs, against the bare daemons, into docs/benchmarks/relay
+bench-relay: setup build ## What the relay costs, against the bare daemons, into docs/benchmarks/relay (RELAY_FIXTURES)
 	@scripts/setup-zoo
 	@mkdir -p $(BENCH_OUT)/relay
-	@scripts/guarded $(RELEASE)/belay-bench cost --out $(BENCH_OUT)/relay --fixtures fuser-musl,go-fuse-static --threads 1 $(BENCH_FLAGS)
+	@scripts/guarded $(RELEASE)/belay-bench cost --out $(BENCH_OUT)/relay --fixtures $(RELAY_FIXTURES) --threads 1 $(BENCH_FLAGS)
+	@scripts/guarded $(RELEASE)/belay-bench cost --aa --out $(BENCH_OUT)/relay --fixtures $(RELAY_FIXTURES) --threads 1 $(BENCH_FLAGS)
 	@$(RELEASE)/belay-bench carry --out $(BENCH_OUT)/relay
 	$(RELEASE)/belay-bench report --relay --in $(BENCH_OUT)/relay --out $(BENCH_OUT)/relay
 

@@ -11,25 +11,25 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Args)]
 #[serde(deny_unknown_fields, default)]
 pub struct Wishes {
-    /// Under the policy `epoch`: how long after a checkpoint the next one is made [default: 5s].
+    /// Under the policy `epoch`: time from one checkpoint to the next [default: 5s].
     #[arg(long = "checkpoint-interval", value_name = "DURATION",
         value_parser = humantime::parse_duration)]
     #[serde(with = "durations", skip_serializing_if = "Option::is_none")]
     pub interval: Option<Duration>,
-    /// Bytes written to the image at which a checkpoint is made [default: 40M].
+    /// Bytes written to the image that trigger a checkpoint [default: 40M].
     #[arg(long = "checkpoint-dirty", value_name = "SIZE", value_parser = parse_size)]
     #[serde(with = "sizes", skip_serializing_if = "Option::is_none")]
     pub dirty: Option<u64>,
-    /// Bytes in the op-log at which a checkpoint is made [default: 64M].
+    /// Bytes in the op-log that trigger a checkpoint [default: 64M].
     #[arg(long = "checkpoint-log", value_name = "SIZE", value_parser = parse_size)]
     #[serde(with = "sizes", skip_serializing_if = "Option::is_none")]
     pub log: Option<u64>,
-    /// Bytes of either at which one is made early, if the last one is safe already and they hold requests up for a
-    /// hundredth of the time at most; 0 for never [default: 8M; 0 with `--flush restart`].
+    /// Bytes of either that trigger an early checkpoint, if the last one is already safe and checkpoints hold requests up for
+    /// at most a hundredth of the time; 0 for never [default: 8M; 0 with `--flush restart`].
     #[arg(long = "checkpoint-early", value_name = "SIZE", value_parser = parse_size_or_zero)]
     #[serde(with = "sizes_or_zero", skip_serializing_if = "Option::is_none")]
     pub early: Option<u64>,
-    /// What an application's fsync does [default: now]. (Of sync and syncfs Linux tells FUSE daemons nothing.)
+    /// What an application's fsync does [default: now]. (Linux does not tell FUSE daemons of sync and syncfs.)
     #[arg(long = "checkpoint-fsync", value_enum, value_name = "WHEN")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fsync: Option<FsyncName>,
@@ -38,7 +38,7 @@ pub struct Wishes {
         value_parser = humantime::parse_duration)]
     #[serde(with = "durations", skip_serializing_if = "Option::is_none")]
     pub fsync_timeout: Option<Duration>,
-    /// Under the policy `epoch`: room for what is written to the image between two checkpoints; twice that may be in memory
+    /// Under the policy `epoch`: space for writes to the image between two checkpoints; memory may hold twice that
     /// [default: 128M].
     #[arg(long = "overlay-size", value_name = "SIZE", value_parser = parse_size)]
     #[serde(with = "sizes", skip_serializing_if = "Option::is_none")]

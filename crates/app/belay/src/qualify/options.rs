@@ -80,20 +80,20 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', value_parser = operation, value_name = "LIST")]
     pub ops: Vec<&'static Operation>,
     /// Policies to try, separated by commas [default: reconcile,journal; with a disk image also
-    /// transaction, and epoch if none of these is right; without one buffer if none is]
+    /// transaction, and epoch if none of these works; without an image buffer if none works]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
     pub policies: Vec<Tried>,
-    /// How the daemon is made to write all that it holds, for the policy `epoch` [default: what a
-    /// profile says that knows it, else fsyncdir]
+    /// How to make the daemon write out all that it holds, for the policy `epoch` [default: as in the
+    /// daemon's profile, else fsyncdir]
     #[arg(long, value_enum, value_name = "HOW")]
     pub flush: Option<FlushName>,
-    /// What the daemon dies of.
+    /// Signals to kill the daemon with.
     #[arg(long, value_delimiter = ',', default_value = "SEGV,KILL", value_name = "LIST")]
     pub signals: Vec<FaultSignal>,
-    /// Just this experiment; no profile is written.
+    /// Run only this experiment, and write no profile.
     #[arg(long, value_name = "OPERATION/POINT/SIGNAL")]
     pub only: Option<Only>,
-    /// Leave a policy at the first experiment that shows it to be wrong.
+    /// Give up a policy at its first wrong experiment.
     #[arg(long)]
     pub quick: bool,
     /// Write all results as JSON.
@@ -108,14 +108,14 @@ pub struct Options {
     /// Replace a profile that was not written by `belay qualify`.
     #[arg(long)]
     pub force: bool,
-    /// The directory below the mountpoint to work in, where the daemon's root cannot be written
-    /// to or is that of the machine.
+    /// The directory below the mountpoint to work in, if the daemon's root is not writable or is
+    /// the root of the machine.
     #[arg(long, value_name = "SUBDIR")]
     pub dir: Option<PathBuf>,
     /// The mountpoint [default: the last argument of CMD that is a directory]
     #[arg(long, value_name = "DIR")]
     pub mountpoint: Option<PathBuf>,
-    /// The directory that the daemon shows, to look at it without the daemon as well.
+    /// The directory that the daemon exposes, to inspect it without the daemon as well.
     #[arg(long, value_name = "DIR")]
     pub behind: Option<PathBuf>,
     /// The disk image in CMD: qualify works on copies of it [default: the argument that is a file]
