@@ -2,6 +2,7 @@
 //! at any store, and the request is made again, as belay does.
 
 pub mod acts;
+pub(crate) mod names;
 pub(crate) mod ours;
 pub(crate) mod plain;
 pub(crate) mod told;

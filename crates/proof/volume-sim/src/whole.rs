@@ -5,6 +5,7 @@ mod cache;
 mod damage;
 pub mod every;
 mod history;
+mod kernel;
 mod life;
 mod recovery;
 mod request;
@@ -21,8 +22,8 @@ use crate::sabotage::Sabotage;
 use belay_cache::{Capacity, Layout, Shared};
 use belay_logical::Logical;
 use belay_object::{ObjectId, PAGE};
-use belay_posix::ROOT;
 use belay_posix::check::check;
+use belay_posix::{Caller, ROOT};
 use belay_store::{DataMode, Parameters};
 use cache::Cache;
 use history::{History, Oracle, Promises};
@@ -124,13 +125,15 @@ impl Whole {
         let in_place = seed.is_multiple_of(2);
         let data = if in_place { DataMode::InPlace } else { DataMode::OutOfPlace };
         let parameters = Parameters { twin_offset, data, ..Parameters::default().small() };
-        Logical::format(ID, named.collect(), parameters).map_err(|why| why.to_string())?;
+        let made = Logical::format(ID, named.collect(), parameters);
+        let made = made.map_err(|why| why.to_string());
+        belay_posix::format(&mut made?, Caller::default()).map_err(|why| why.to_string())?;
         for disk in &disks {
             disk.sabotage(sabotage);
         }
         let layout = Layout::new(capacity);
         let memory = SimMemory::new(layout.words);
-        let mut this = Self {
+        Ok(Self {
             disks,
             power,
             clock: Clock::default(),
@@ -143,7 +146,7 @@ impl Whole {
             chances: Chances::default(),
             in_place,
             fails: Rc::default(),
-            sabotage: None,
+            sabotage,
             ends: Vec::new(),
             promises: Promises::default(),
             is_ill: false,
@@ -151,10 +154,7 @@ impl Whole {
             stalls: false,
             meanwhile: Meanwhile::default(),
             outcome: Outcome::default(),
-        };
-        this.format().map_err(told)?;
-        this.sabotage = sabotage;
-        Ok(this)
+        })
     }
 
     /// Another one that is as this one is now, with chances of its own.

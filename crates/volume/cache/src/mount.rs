@@ -37,14 +37,20 @@ impl<M: Memory> Shared<M> {
         if self.is_mounted(mount) {
             return;
         }
-        let mut next = self.durable();
-        while next < self.end() && matches!(self.slot(next), Slot::Published(_)) {
-            next += 1;
-        }
+        let next = self.published();
         // Since the last mount the intent log may have been cut, or be that of a copy. What is in it twice is done once.
         self.set_logged(0);
         self.memory.store(MOUNT_FIRST, next);
         self.memory.store(MOUNT, mount);
+    }
+
+    /// The number of the transaction that is published next.
+    pub fn published(&self) -> u64 {
+        let mut next = self.durable();
+        while next < self.end() && matches!(self.slot(next), Slot::Published(_)) {
+            next += 1;
+        }
+        next
     }
 
     /// Whether this mount has begun.

@@ -4,22 +4,16 @@ mod looks;
 
 pub use looks::{moments, object_at, reached, tell, told_at, tree, tree_apart};
 
-use crate::memory::SimMemory;
 use crate::posix::acts::{Act, When};
+use crate::posix::names::{Names, Result};
 use crate::posix::told::{device, tell_times};
-use belay_object::{Lower, ObjectId};
-use belay_posix::namespace::{Change, Namespace, Node, Rename};
+use belay_object::ObjectId;
+use belay_posix::namespace::{Change, Node, Rename};
 use belay_posix::{Error, Kind, ROOT, Time};
 use rustix::io::Errno;
 
-type Asked<'n, 'v, B> = Namespace<'n, 'v, SimMemory, B>;
-type Result<T, B> = std::result::Result<T, Error<<B as Lower>::Error>>;
-
 /// What a path leads to, without links: the directory, and the name in it.
-fn parent<'p, B: Lower>(
-    namespace: &mut Asked<'_, '_, B>,
-    path: &'p str,
-) -> Result<(ObjectId, &'p [u8]), B> {
+fn parent<'p, N: Names>(namespace: &mut N, path: &'p str) -> Result<(ObjectId, &'p [u8]), N> {
     let mut at = ROOT;
     let mut names: Vec<&str> = path.split('/').collect();
     let last = names.pop().unwrap_or_default();
@@ -30,7 +24,7 @@ fn parent<'p, B: Lower>(
 }
 
 /// A name in the middle of a path: the links of this test lead nowhere.
-fn follow<B: Lower>(namespace: &mut Asked<'_, '_, B>, at: ObjectId, name: &str) -> Result<Node, B> {
+fn follow<N: Names>(namespace: &mut N, at: ObjectId, name: &str) -> Result<Node, N> {
     let node = namespace.lookup(at, name.as_bytes())?;
     match node.metadata.kind() {
         Kind::Link => Err(Errno::NOENT.into()),
@@ -40,13 +34,13 @@ fn follow<B: Lower>(namespace: &mut Asked<'_, '_, B>, at: ObjectId, name: &str) 
 }
 
 /// What a path leads to.
-fn found<B: Lower>(namespace: &mut Asked<'_, '_, B>, path: &str) -> Result<Node, B> {
+fn found<N: Names>(namespace: &mut N, path: &str) -> Result<Node, N> {
     let (at, name) = parent(namespace, path)?;
     namespace.lookup(at, name)
 }
 
 /// A file that is opened for writing, without following links.
-fn writing<B: Lower>(namespace: &mut Asked<'_, '_, B>, path: &str) -> Result<ObjectId, B> {
+fn writing<N: Names>(namespace: &mut N, path: &str) -> Result<ObjectId, N> {
     let node = found(namespace, path)?;
     match node.metadata.kind() {
         Kind::Link => Err(Errno::LOOP.into()),
@@ -60,7 +54,7 @@ fn writing<B: Lower>(namespace: &mut Asked<'_, '_, B>, path: &str) -> Result<Obj
 ///
 /// # Errors
 /// Those of the namespace.
-pub fn open<B: Lower>(namespace: &mut Asked<'_, '_, B>, path: &str) -> Result<ObjectId, B> {
+pub fn open<N: Names>(namespace: &mut N, path: &str) -> Result<ObjectId, N> {
     let node = found(namespace, path)?;
     match node.metadata.kind() {
         Kind::File | Kind::Directory => Ok(node.object),
@@ -72,10 +66,7 @@ pub fn open<B: Lower>(namespace: &mut Asked<'_, '_, B>, path: &str) -> Result<Ob
 ///
 /// # Errors
 /// Those of the namespace.
-pub fn doomed<B: Lower>(
-    namespace: &mut Asked<'_, '_, B>,
-    act: &Act,
-) -> Result<Option<ObjectId>, B> {
+pub fn doomed<N: Names>(namespace: &mut N, act: &Act) -> Result<Option<ObjectId>, N> {
     let (path, by) = match act {
         Act::Unlink(path) | Act::Rmdir(path) => (path, None),
         Act::Rename(path, new, Rename::Replace) => (new, Some(found(namespace, path)?.object)),
@@ -90,23 +81,19 @@ pub fn doomed<B: Lower>(
 ///
 /// # Errors
 /// Those of the namespace.
-pub fn act<B: Lower>(
-    namespace: &mut Asked<'_, '_, B>,
-    act: &Act,
-    open: Option<ObjectId>,
-) -> Result<Vec<u8>, B> {
+pub fn act<N: Names>(namespace: &mut N, act: &Act, open: Option<ObjectId>) -> Result<Vec<u8>, N> {
     let done = match act {
         Act::Create(path) => {
             let (at, name) = parent(namespace, path)?;
-            namespace.make(at, name, 0o100_644, 0).map(|_| ())
+            namespace.make(at, name, 0o100_644, 0)
         }
         Act::Mkdir(path) => {
             let (at, name) = parent(namespace, path)?;
-            namespace.make(at, name, 0o040_755, 0).map(|_| ())
+            namespace.make(at, name, 0o040_755, 0)
         }
         Act::Symlink(target, path) => {
             let (at, name) = parent(namespace, path)?;
-            namespace.symlink(at, name, target.as_bytes()).map(|_| ())
+            namespace.symlink(at, name, target.as_bytes())
         }
         Act::Link(path, new) => {
             let node = found(namespace, path)?;
@@ -117,7 +104,7 @@ pub fn act<B: Lower>(
                 Err(Error::Errno(Errno::NOENT)) => {}
                 Err(why) => return Err(why),
             }
-            namespace.link(node.object, to, new_name).map(|_| ())
+            namespace.link(node.object, to, new_name)
         }
         Act::Unlink(path) => {
             let (at, name) = parent(namespace, path)?;
@@ -134,7 +121,7 @@ pub fn act<B: Lower>(
         }
         Act::Write(path, offset, data) => {
             let node = writing(namespace, path)?;
-            namespace.write(node, Some(*offset), data)
+            namespace.write(node, *offset, data)
         }
         Act::Truncate(path, size) => {
             let node = writing(namespace, path)?;
@@ -153,7 +140,7 @@ pub fn act<B: Lower>(
             match node.metadata.kind() {
                 // It is open for reading only.
                 Kind::Directory => Err(Errno::BADF.into()),
-                _ => namespace.write(node.object, Some(*offset), data),
+                _ => namespace.write(node.object, *offset, data),
             }
         }
         Act::CreateIn(_, name) => {
@@ -162,11 +149,11 @@ pub fn act<B: Lower>(
             if namespace.node(at)?.metadata.kind() != Kind::Directory {
                 return Err(Errno::NOTDIR.into());
             }
-            namespace.make(at, name.as_bytes(), 0o100_644, 0).map(|_| ())
+            namespace.make(at, name.as_bytes(), 0o100_644, 0)
         }
         Act::Mknod(path, mode, number) => {
             let (at, name) = parent(namespace, path)?;
-            namespace.make(at, name, *mode, device(*number)).map(|_| ())
+            namespace.make(at, name, *mode, device(*number))
         }
         Act::Chown(path, uid, gid) => {
             let node = found(namespace, path)?;
@@ -182,7 +169,7 @@ pub fn act<B: Lower>(
         Act::Utimes(_, When::Omit, When::Omit) => Ok(()),
         Act::Utimes(path, accessed, modified) => {
             let node = found(namespace, path)?.object;
-            let now = namespace.caller().now;
+            let now = namespace.now();
             let time = |when| match when {
                 When::Omit => None,
                 When::Now => Some(now),
@@ -199,7 +186,7 @@ pub fn act<B: Lower>(
         }
         Act::Allocate(path, offset, length, flags) => {
             let node = writing(namespace, path)?;
-            namespace.allocate(node, *offset, *length, *flags).map(|_| ())
+            namespace.allocate(node, *offset, *length, *flags)
         }
         Act::SetExtended(path, name, value, how) => {
             // The kernel looks at these before it looks for the file.
@@ -232,12 +219,12 @@ pub fn act<B: Lower>(
 }
 
 /// A file whose extended attributes are asked for. The kernel allows users to have some of files and directories only.
-fn with_extended<B: Lower>(
-    namespace: &mut Asked<'_, '_, B>,
+fn with_extended<N: Names>(
+    namespace: &mut N,
     path: &str,
     name: &str,
     errno: Errno,
-) -> Result<ObjectId, B> {
+) -> Result<ObjectId, N> {
     let node = found(namespace, path)?;
     match node.metadata.kind() {
         Kind::Link | Kind::Special if name.starts_with("user.") => Err(errno.into()),

@@ -24,7 +24,7 @@ impl Whole {
         done: &mut usize,
     ) -> Result<(), Stop> {
         self.promises = Promises::default();
-        self.ends = vec![self.end(lives)?];
+        self.ends = vec![self.shared().published()];
         let is_traced = std::env::var_os("BELAY_TRACE").is_some();
         while let Some(deed) = history.deeds.get(*done) {
             if is_traced {
@@ -46,9 +46,9 @@ impl Whole {
             }
             self.outcome.operations += 1;
             *done += 1;
-            let end = self.end(lives)?;
+            let end = self.shared().published();
             self.ends.push(end);
-            self.take_over(lives, history, done)?;
+            self.take_over(history, done)?;
             if is_traced
                 && !self.is_ill
                 && let Some(state) = history.states.get(*done)
@@ -64,11 +64,6 @@ impl Whole {
             }
         }
         Ok(())
-    }
-
-    fn end(&mut self, lives: &mut Lives) -> Result<u64, Stop> {
-        let durable = self.shared().durable();
-        lives.module.borrow_mut().end(durable)
     }
 
     /// A request of an application, which must give what it gives on a plain directory. If a disk does not let it, it is made again when
@@ -177,12 +172,7 @@ impl Whole {
     }
 
     /// What was done while a disk stalled is done.
-    fn take_over(
-        &mut self,
-        lives: &mut Lives,
-        history: &History,
-        done: &mut usize,
-    ) -> Result<(), Stop> {
+    fn take_over(&mut self, history: &History, done: &mut usize) -> Result<(), Stop> {
         // One that did not come is none any more: what was to be done meanwhile comes now.
         let left = self.disks.iter().filter(|disk| disk.troubles().answer()).count();
         self.outcome.stalls += u64::from(std::mem::take(&mut self.stalls) && left == 0);
@@ -196,7 +186,7 @@ impl Whole {
             self.outcome.operations += 1;
             self.outcome.done_in_stalls += 1;
             *done += 1;
-            let end = self.end(lives)?;
+            let end = self.shared().published();
             self.ends.push(end);
         }
         Ok(())
@@ -205,16 +195,9 @@ impl Whole {
     /// What has no name is forgotten by the kernel, as a request of its own.
     pub(super) fn forget(&mut self, lives: &mut Lives) -> Result<(), Stop> {
         loop {
-            let done = self.request(lives, true, |namespace| {
-                let orphans = namespace.orphans(usize::MAX)?;
-                orphans
-                    .into_iter()
-                    .map(|node| namespace.forget(node))
-                    .collect::<Result<Vec<_>, _>>()
-            })?;
+            let done = self.request(lives, true, |namespace| namespace.forget())?;
             return match done {
-                Answer::ByTheDead => Ok(()),
-                Answer::Done(removed) if removed.iter().all(|removed| *removed) => Ok(()),
+                Answer::ByTheDead | Answer::Done(()) => Ok(()),
                 Answer::Failed(why) => {
                     self.must_be_ill(&why)?;
                     continue;

@@ -1,56 +1,36 @@
 //! Requests on the namespace, which are made again until they are answered, as belay does.
 
+use super::kernel::{self, Failure, Kernel};
 use super::stores::{Link, Process};
 use super::{Lives, Stop, Whole, wrong};
 use crate::memory::SimMemory;
 use belay_cache::answers::Answers;
 use belay_cache::{Publisher, Shared};
 use belay_channel::RemoteStore;
-use belay_posix::{Caller, Error, Namespace, Time, View};
+use belay_posix::Error;
+use belay_posix::fetch::{Fetched, Miss};
 use rand::Rng;
 use rustix::io::Errno;
 use std::rc::Rc;
 
-/// Why a request fails.
-pub(super) type Failure = Error<belay_channel::Error>;
-
-/// What requests are made on.
-pub(super) type Names<'a, 'b> = Namespace<'a, 'b, SimMemory, RemoteStore<Link>>;
-
 /// The namespace module.
 #[derive(Debug)]
 pub(super) struct Module {
-    publisher: Publisher<SimMemory>,
-    below: RemoteStore<Link>,
+    module: kernel::Module,
+    /// Its way to the stores, unless it is in use.
+    below: Option<RemoteStore<Link>>,
     view: SimMemory,
-    hint: u64,
 }
 
 impl Module {
-    /// Does a request, unless it fails. It may die behind so many stores of those that publish it.
+    /// Does a request. It may die behind so many stores of the message that changes something.
     pub(super) fn once<T>(
         &mut self,
         unique: u64,
         late: Option<u64>,
-        act: impl FnOnce(&mut Names<'_, '_>) -> Result<T, Failure>,
+        act: impl FnOnce(&mut Kernel<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let now = Time { seconds: 1000 + unique as i64, nanoseconds: 0 };
-        let caller = Caller { now, ..Caller::default() };
-        let mut seen = View::new(&mut self.publisher, &mut self.below);
-        let mut namespace = Namespace::new(&mut seen, caller, &mut self.hint);
-        let done = act(&mut namespace)?;
-        if late.is_some() && !self.view.is_dead() {
-            self.view.dies_after(late);
-        }
-        // A request that fails changes nothing.
-        seen.commit(unique, b"done")?;
-        Ok(done)
-    }
-
-    /// How many transactions there are.
-    pub(super) fn end(&mut self, durable: u64) -> Result<u64, Stop> {
-        self.publisher.refresh::<belay_channel::Error>().map_err(wrong)?;
-        Ok(durable + self.publisher.pending())
+        act(&mut Kernel::new(&mut self.module, &mut self.below, &self.view, (unique, late)))
     }
 
     /// Its view of the memory.
@@ -84,10 +64,11 @@ impl Whole {
         // Nothing, little and all of what is read from below is kept.
         let kept = [0, 1 << 18, 1 << 24][self.random.random_range(0..3)];
         let shared = Shared::new(view.clone(), self.layout);
-        let publisher =
-            Publisher::attach::<belay_channel::Error>(shared, self.generation).map_err(wrong)?;
-        let below = RemoteStore::reader_over(Link::reader(stores, view.clone()));
-        Ok(Module { publisher: publisher.keeping(kept), below, view, hint: 0 })
+        let publisher = Publisher::attach::<Miss<belay_channel::Error>>(shared, self.generation);
+        let publisher = publisher.map_err(wrong)?.keeping(kept);
+        let module = kernel::Module::new(publisher, Fetched::default());
+        let below = Some(RemoteStore::reader_over(Link::reader(stores, view.clone())));
+        Ok(Module { module, below, view })
     }
 
     /// The same with a trace of its stores.
@@ -102,7 +83,7 @@ impl Whole {
         self.outcome.module_deaths += 1;
         let module = self.begin_module(&lives.stores)?;
         let shared = Shared::new(module.view.clone(), self.layout);
-        let is_done = Answers::default().to(&shared, unique) == Some(b"done");
+        let is_done = Answers::default().to(&shared, unique).is_some();
         *lives.module.borrow_mut() = module;
         self.outcome.answered_by_the_dead += u64::from(is_done);
         Ok(is_done)
@@ -113,7 +94,7 @@ impl Whole {
         &mut self,
         lives: &mut Lives,
         may_die: bool,
-        act: impl Fn(&mut Names<'_, '_>) -> Result<T, Failure>,
+        act: impl Fn(&mut Kernel<'_>) -> Result<T, Failure>,
     ) -> Result<Answer<T>, Stop> {
         self.unique += 1;
         let unique = self.unique;
@@ -160,22 +141,13 @@ impl Whole {
     pub(super) fn must<T>(
         &mut self,
         lives: &mut Lives,
-        act: impl Fn(&mut Names<'_, '_>) -> Result<T, Failure>,
+        act: impl Fn(&mut Kernel<'_>) -> Result<T, Failure>,
     ) -> Result<T, Stop> {
         match self.request(lives, false, act)? {
             Answer::Done(value) => Ok(value),
             Answer::ByTheDead => Err(wrong("a request that changes nothing was published")),
             Answer::Refused(errno) => Err(wrong(errno)),
             Answer::Failed(why) => Err(Stop::Wrong(why)),
-        }
-    }
-
-    /// An empty namespace.
-    pub(super) fn format(&mut self) -> Result<(), Stop> {
-        let mut lives = self.begin()?;
-        match self.request(&mut lives, false, |namespace| namespace.format())? {
-            Answer::Done(()) => self.settle(&mut lives),
-            answer => Err(wrong(format!("{answer:?}"))),
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::history::Torn;
 use super::request::Answer;
 use super::{Lives, Stop, Whole, wrong};
+use crate::posix::names::Names;
 use crate::posix::ours;
 use belay_object::{ObjectId, PAGE};
 use belay_posix::namespace::Change;
@@ -39,13 +40,17 @@ impl Whole {
         for ((object, page), size) in to_mend {
             self.outcome.torn += 1;
             let at = page * PAGE as u64;
-            let mended = self.request(lives, false, |namespace| {
-                namespace.write(object, Some(at), &MENDED)?;
-                if size < at + PAGE as u64 {
-                    namespace.change(object, Change { size: Some(size), ..Change::default() })?;
+            let mended =
+                self.request(lives, false, |namespace| namespace.write(object, at, &MENDED))?;
+            let mended = match mended {
+                Answer::Done(()) if size < at + PAGE as u64 => {
+                    let change = Change { size: Some(size), ..Change::default() };
+                    self.request(lives, false, |namespace| {
+                        namespace.change(object, change).map(|_| ())
+                    })?
                 }
-                Ok(())
-            })?;
+                mended => mended,
+            };
             match mended {
                 Answer::Done(()) => {}
                 answer => return Err(wrong(format!("page {page} of {object}: {answer:.300?}"))),

@@ -1,8 +1,9 @@
 //! What is there, told as the oracle tells it.
 
-use super::{Asked, Result, found};
+use super::found;
+use crate::posix::names::{Names, Result};
 use crate::posix::told::{Apart, Moments, Tree, sum, tell_extended};
-use belay_object::{Lower, ObjectId};
+use belay_object::ObjectId;
 use belay_posix::namespace::Node;
 use belay_posix::{Kind, ROOT, Time};
 use std::collections::BTreeSet;
@@ -12,7 +13,7 @@ use std::fmt::Write as _;
 ///
 /// # Errors
 /// Those of the namespace.
-pub fn tree<B: Lower>(namespace: &mut Asked<'_, '_, B>, directory: ObjectId) -> Result<Tree, B> {
+pub fn tree<N: Names>(namespace: &mut N, directory: ObjectId) -> Result<Tree, N> {
     let mut all = Tree::new();
     walk(namespace, directory, String::new(), &mut |namespace, path, node| {
         let told = tell(namespace, node)?;
@@ -26,10 +27,7 @@ pub fn tree<B: Lower>(namespace: &mut Asked<'_, '_, B>, directory: ObjectId) -> 
 ///
 /// # Errors
 /// Those of the namespace.
-pub fn tree_apart<B: Lower>(
-    namespace: &mut Asked<'_, '_, B>,
-    directory: ObjectId,
-) -> Result<Apart, B> {
+pub fn tree_apart<N: Names>(namespace: &mut N, directory: ObjectId) -> Result<Apart, N> {
     let mut all = Apart::new();
     walk(namespace, directory, String::new(), &mut |namespace, path, node| {
         let told = tell_apart(namespace, node)?;
@@ -43,10 +41,7 @@ pub fn tree_apart<B: Lower>(
 ///
 /// # Errors
 /// Those of the namespace.
-pub fn told_at<B: Lower>(
-    namespace: &mut Asked<'_, '_, B>,
-    path: &str,
-) -> Result<(String, Option<Vec<u8>>), B> {
+pub fn told_at<N: Names>(namespace: &mut N, path: &str) -> Result<(String, Option<Vec<u8>>), N> {
     let node = found(namespace, path)?;
     tell_apart(namespace, &node)
 }
@@ -55,7 +50,7 @@ pub fn told_at<B: Lower>(
 ///
 /// # Errors
 /// Those of the namespace.
-pub fn object_at<B: Lower>(namespace: &mut Asked<'_, '_, B>, path: &str) -> Result<ObjectId, B> {
+pub fn object_at<N: Names>(namespace: &mut N, path: &str) -> Result<ObjectId, N> {
     match path {
         "" => Ok(ROOT),
         path => Ok(found(namespace, path)?.object),
@@ -66,10 +61,7 @@ pub fn object_at<B: Lower>(namespace: &mut Asked<'_, '_, B>, path: &str) -> Resu
 ///
 /// # Errors
 /// Those of the namespace.
-pub fn moments<B: Lower>(
-    namespace: &mut Asked<'_, '_, B>,
-    directory: ObjectId,
-) -> Result<Moments, B> {
+pub fn moments<N: Names>(namespace: &mut N, directory: ObjectId) -> Result<Moments, N> {
     let moment = |node: &Node| {
         let told = |time: Time| (time.seconds, time.nanoseconds);
         (node.object.0, [told(node.metadata.modified), told(node.metadata.changed)])
@@ -87,10 +79,7 @@ pub fn moments<B: Lower>(
 ///
 /// # Errors
 /// Those of the namespace.
-pub fn reached<B: Lower>(
-    namespace: &mut Asked<'_, '_, B>,
-    directory: ObjectId,
-) -> Result<BTreeSet<ObjectId>, B> {
+pub fn reached<N: Names>(namespace: &mut N, directory: ObjectId) -> Result<BTreeSet<ObjectId>, N> {
     let mut all = BTreeSet::new();
     walk(namespace, directory, String::new(), &mut |_, _, node| {
         let extended = node.metadata.extended;
@@ -104,7 +93,7 @@ pub fn reached<B: Lower>(
 ///
 /// # Errors
 /// Those of the namespace.
-pub fn tell<B: Lower>(namespace: &mut Asked<'_, '_, B>, node: &Node) -> Result<String, B> {
+pub fn tell<N: Names>(namespace: &mut N, node: &Node) -> Result<String, N> {
     let (mut told, data) = tell_apart(namespace, node)?;
     if let Some(data) = data {
         let _ = write!(told, " {:x}", sum(&data));
@@ -113,10 +102,7 @@ pub fn tell<B: Lower>(namespace: &mut Asked<'_, '_, B>, node: &Node) -> Result<S
 }
 
 /// What is told of a file but its data, and these.
-fn tell_apart<B: Lower>(
-    namespace: &mut Asked<'_, '_, B>,
-    node: &Node,
-) -> Result<(String, Option<Vec<u8>>), B> {
+fn tell_apart<N: Names>(namespace: &mut N, node: &Node) -> Result<(String, Option<Vec<u8>>), N> {
     let metadata = &node.metadata;
     let mut told = format!("{:o} {} links", metadata.mode, metadata.links);
     let _ = write!(told, " of {}:{}", metadata.uid, metadata.gid);
@@ -127,7 +113,7 @@ fn tell_apart<B: Lower>(
         let _ = write!(told, " {} bytes", node.size);
     }
     let extended = namespace.extended(node.object)?;
-    told += &tell_extended(extended.into_iter().map(|one| (one.name, one.value)).collect());
+    told += &tell_extended(extended);
     match metadata.kind() {
         Kind::Link => {
             let target = namespace.readlink(node.object)?;
@@ -143,18 +129,18 @@ fn tell_apart<B: Lower>(
 }
 
 /// What is done with each path.
-type Each<'e, B> = dyn FnMut(&mut Asked<'_, '_, B>, String, &Node) -> Result<(), B> + 'e;
+type Each<'e, N> = dyn FnMut(&mut N, String, &Node) -> Result<(), N> + 'e;
 
 /// Calls `each` with all paths in and below a directory.
-fn walk<B: Lower>(
-    namespace: &mut Asked<'_, '_, B>,
+fn walk<N: Names>(
+    namespace: &mut N,
     directory: ObjectId,
     path: String,
-    each: &mut Each<'_, B>,
-) -> Result<(), B> {
+    each: &mut Each<'_, N>,
+) -> Result<(), N> {
     let mut behind = 2;
     loop {
-        let entries = namespace.list(directory, behind, 7)?;
+        let entries = namespace.list(directory, behind)?;
         let Some(last) = entries.last() else { return Ok(()) };
         behind = last.key;
         for entry in entries {
