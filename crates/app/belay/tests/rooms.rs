@@ -116,3 +116,36 @@ fn the_files_that_the_page_names_are_there() {
     let gone: Vec<&str> = words.filter(|word| !is_there(word)).collect();
     assert!(gone.is_empty(), "{gone:?}");
 }
+
+/// Lines of a module without its tests.
+const MOST_LINES: usize = 400;
+
+/// A module that has grown long has parts of its own by then.
+#[test]
+fn no_module_is_long() {
+    let mut folders = vec![root().join("crates")];
+    let (mut looked, mut long) = (0, Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let is_module = path.extension().is_some_and(|end| end == "rs")
+                && path.components().any(|part| part.as_os_str() == "src")
+                && path.file_stem().is_none_or(|stem| stem != "tests");
+            if !is_module {
+                continue;
+            }
+            looked += 1;
+            let text = std::fs::read_to_string(&path).expect("a module");
+            let lines = text.lines().take_while(|line| line.trim() != "#[cfg(test)]").count();
+            if lines > MOST_LINES {
+                long.push(format!("{}: {lines} lines", path.display()));
+            }
+        }
+    }
+    assert!(looked > 300, "{looked} modules were looked at");
+    assert!(long.is_empty(), "longer than {MOST_LINES} lines: {long:#?}");
+}

@@ -11,6 +11,9 @@ use serde_json::Value;
 
 use crate::compare::Oracle;
 
+/// Of a daemon with more mounts than these, a page has one row.
+const MANY: usize = 20;
+
 /// Blackouts as `belay status` gives them, in microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Blackout {
@@ -27,6 +30,23 @@ impl Blackout {
             median_us: take("median").or_else(|| take("p50")),
             p99_us: take("p99"),
             max_us: take("max"),
+        }
+    }
+}
+
+impl Blackout {
+    /// That of many mounts: the medians of their medians and of their p99, and the longest of all.
+    fn over(runs: &[FixtureReport]) -> Self {
+        let sorted = |take: fn(&Self) -> Option<f64>| {
+            let mut all: Vec<f64> = runs.iter().filter_map(|one| take(&one.blackout)).collect();
+            all.sort_by(f64::total_cmp);
+            all
+        };
+        let median = |all: Vec<f64>| all.get(all.len() / 2).copied();
+        Self {
+            median_us: median(sorted(|one| one.median_us)),
+            p99_us: median(sorted(|one| one.p99_us)),
+            max_us: sorted(|one| one.max_us).last().copied(),
         }
     }
 }
@@ -156,8 +176,8 @@ impl Report {
         match self.fixtures.iter().all(|one| one.fixture.is_volume()) {
             true => {
                 "a plain directory. Every process of the volume is killed at random instants, one in four times several at once; \
-                 of keeper and supervisor one at a time, and not within two seconds of the last such kill. The volume of each \
-                 line is checked at its end."
+                 of keeper and supervisor one at a time, and not within two seconds of the last such kill. Each volume is checked \
+                 at its end."
             }
             false => {
                 "a bare mount of the same daemon that nobody kills. The daemon is killed at random instants, also in recoveries."
@@ -188,13 +208,80 @@ impl Report {
             let counts = counts.map(|count| count.to_string()).to_vec();
             [vec![name, seed], counts, vec![blackout]].concat()
         };
-        let rows = self.fixtures.iter().map(|one| {
-            let counts = [one.ops, one.kills, one.divergences, one.errors];
-            row(one.fixture.to_string(), one.seed.to_string(), counts, one.blackout.to_string())
-        });
+        let of = |runs: &[FixtureReport]| match runs {
+            [] => Vec::new(),
+            [first, .., last] if runs.len() > MANY => {
+                let sum = |count: fn(&FixtureReport) -> u64| runs.iter().map(count).sum();
+                let sums: [fn(&FixtureReport) -> u64; 4] =
+                    [|one| one.ops, |one| one.kills, |one| one.divergences, |one| one.errors];
+                let name = format!("{}, {} mounts", first.fixture, runs.len());
+                let seeds = format!("{} to {}", first.seed, last.seed);
+                vec![row(name, seeds, sums.map(sum), Blackout::over(runs).to_string())]
+            }
+            _ => {
+                let one = |one: &FixtureReport| {
+                    let counts = [one.ops, one.kills, one.divergences, one.errors];
+                    let (name, seed) = (one.fixture.to_string(), one.seed.to_string());
+                    row(name, seed, counts, one.blackout.to_string())
+                };
+                runs.iter().map(one).collect()
+            }
+        };
+        let rows = self.fixtures.chunk_by(|one, other| one.fixture == other.fixture).flat_map(of);
         let sums = [self.ops, self.kills, self.divergences, self.errors];
         let total = row("total".to_owned(), String::new(), sums, String::new());
         text += &tabulate(&columns.concat(), rows.chain([total]));
+        if self
+            .fixtures
+            .chunk_by(|one, other| one.fixture == other.fixture)
+            .any(|runs| runs.len() > MANY)
+        {
+            text += "\nThe blackouts of many mounts: the median of their medians and of their p99, and the maximum of all.\n";
+        }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use belay_fixtures::table::unpadded;
+
+    fn one(fixture: Kind, seed: u64) -> FixtureReport {
+        let us = Some(1000.0 * seed as f64);
+        FixtureReport {
+            fixture,
+            oracle: Oracle::Dir,
+            seed,
+            processes: 1,
+            ops: 10,
+            refused: 0,
+            void: 0,
+            kills: 2,
+            divergences: 0,
+            errors: 0,
+            seconds: 1.0,
+            blackout: Blackout { median_us: us, p99_us: us, max_us: us },
+            slowest_op_us: 1,
+            divergence: None,
+            status: None,
+        }
+    }
+
+    #[test]
+    fn many_mounts_of_a_daemon_have_one_row() {
+        let many = (1..=21).map(|seed| one(Kind::Volume, seed));
+        let report = Report::new(many.chain([one(Kind::Bindfs, 5)]).collect());
+        let page = unpadded(&report.page());
+        for row in [
+            "| volume, 21 mounts | 1 to 21 | 210 | 42 | 0 | 0 | 11.0 / 11.0 / 21.0 ms |",
+            "| bindfs | 5 | 10 | 2 | 0 | 0 | 5.0 / 5.0 / 5.0 ms |",
+            "| total | | 220 | 44 | 0 | 0 | |",
+        ] {
+            assert!(page.contains(row), "{row}: {page}");
+        }
+        assert!(page.contains("blackouts of many mounts"));
+        let few = Report::new((1..=20).map(|seed| one(Kind::Volume, seed)).collect()).page();
+        assert!(!few.contains("many mounts") && unpadded(&few).contains("| volume | 20 |"));
     }
 }

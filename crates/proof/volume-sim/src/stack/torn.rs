@@ -1,6 +1,7 @@
 //! What may be there of data that are written in place, after a power failure.
 
-use super::{Known, Lower, Model, OBJECTS, PAGES, Stack, names_of};
+use super::left::names_of;
+use super::{Known, Lower, Model, OBJECTS, PAGES, Stack};
 use belay_object::{Lower as _, ObjectId, Operation, PAGE};
 use std::collections::{BTreeMap, BTreeSet};
 
