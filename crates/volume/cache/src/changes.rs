@@ -1,7 +1,7 @@
 //! What operations come to: all that was done to each object since the last checkpoint, merged.
 //!
 //! Writes to one page are one, and what was cut off or removed is gone. Where the content of a page is depends on where the operations
-//! are from ([`Place`]): the log in the cache's memory ([`crate::index`]), or the intent log ([`crate::intent`]).
+//! are from ([`Source`]): the log in the cache's memory ([`crate::index`]), or the intent log ([`crate::intent`]).
 
 use crate::pool::Version;
 use belay_object::{Class, ObjectId, Operation, PAGE, Transaction, Undecodable};
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub type Since<T> = (T, u64);
 
 /// Where the content of a page is that an operation has written.
-pub trait Place<'d>: Copy {
+pub trait Source<'d>: Copy {
     /// Those of the pages that an operation writes, in their order.
     ///
     /// # Errors
@@ -22,7 +22,7 @@ pub trait Place<'d>: Copy {
     fn cut(&mut self, bytes: usize);
 }
 
-impl<'d> Place<'d> for Version {
+impl<'d> Source<'d> for Version {
     fn written(operation: &Operation<'d>) -> Result<impl Iterator<Item = Self>, Undecodable> {
         match operation {
             Operation::Pages { frames, .. } => {
@@ -146,7 +146,7 @@ impl<P> Changes<P> {
         operation: &Operation<'d>,
     ) -> Result<(), Undecodable>
     where
-        P: Place<'d>,
+        P: Source<'d>,
     {
         let changed = self.objects.entry(operation.object()).or_default();
         match *operation {

@@ -3,7 +3,7 @@
 //! Each part knows of which transaction it is, so that it leaves the index when that transaction is durable: from then on the stores say
 //! the same.
 
-use crate::changes::{Changed, Changes, MOST_PUNCHED, Place, punched_by};
+use crate::changes::{Changed, Changes, MOST_PUNCHED, Source, punched_by};
 use crate::log::Slot;
 use crate::pool::Version;
 use crate::record::Record;

@@ -3,7 +3,7 @@
 
 use crate::appended::{Part, parts};
 use crate::bring::{Pages, checkpoint};
-use crate::changes::{Changed, Changes, MOST_PUNCHED, Place, punched_by};
+use crate::changes::{Changed, Changes, MOST_PUNCHED, Source, punched_by};
 use crate::dropped::Dropped;
 use crate::error::Error;
 use crate::log::MOST;
@@ -133,7 +133,7 @@ struct Content<'d> {
     kept: usize,
 }
 
-impl<'d> Place<'d> for Content<'d> {
+impl<'d> Source<'d> for Content<'d> {
     fn written(operation: &Operation<'d>) -> Result<impl Iterator<Item = Self>, Undecodable> {
         match *operation {
             Operation::Write { data, .. } => {
