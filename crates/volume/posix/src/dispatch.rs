@@ -25,8 +25,8 @@ use belay_cache::Publisher;
 use belay_memory::Memory;
 use belay_object::{Lower, ObjectId};
 use belay_wire::abi::{
-    CreateIn, InitFlags, InitIn, InitOut, LinkIn, MkdirIn, MknodIn, OpenOut, RENAME_EXCHANGE,
-    RENAME_NOREPLACE, ReadIn, Rename2In, RenameIn, SetattrIn, WriteIn, WriteOut,
+    CreateIn, InitFlags, InitIn, InitOut, LinkIn, MkdirIn, MknodIn, OpenOut, ReadIn, Rename2In,
+    RenameIn, SetattrIn, WriteIn, WriteOut,
 };
 use belay_wire::{Opcode, Request};
 use rustix::io::Errno;
@@ -317,12 +317,7 @@ fn answer<M: Memory, B: Lower>(
                     (asked.newdir, asked.flags)
                 }
             };
-            let how = match flags {
-                0 => Rename::Replace,
-                RENAME_NOREPLACE => Rename::NoReplace,
-                RENAME_EXCHANGE => Rename::Exchange,
-                _ => return Err(Errno::INVAL.into()),
-            };
+            let how = Rename::from_flags(flags).ok_or(Errno::INVAL)?;
             let new = names.second.ok_or(SHORT)?;
             namespace.rename((node, name), (ObjectId(to), new), how)?;
             Ok(Vec::new())

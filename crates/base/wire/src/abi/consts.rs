@@ -15,6 +15,8 @@ pub const INVALID_UIDGID: u32 = u32::MAX;
 pub const RENAME_NOREPLACE: u32 = 1 << 0;
 /// Flag of RENAME2: exchange both names. That of renameat2(2).
 pub const RENAME_EXCHANGE: u32 = 1 << 1;
+/// Flag of RENAME2: leave a whiteout in the old place. That of renameat2(2).
+pub const RENAME_WHITEOUT: u32 = 1 << 2;
 /// Smallest buffer, in bytes, with which the device may be read, `FUSE_MIN_READ_BUFFER`.
 pub const MIN_READ_BUFFER: usize = 8192;
 /// Longest name, in bytes, that any kernel accepts in a directory listing (`FUSE_NAME_MAX` of

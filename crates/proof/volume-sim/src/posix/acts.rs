@@ -77,8 +77,9 @@ pub fn random_act(random: &mut Random) -> Act {
         40..50 => Act::Unlink(path),
         50..57 => Act::Rmdir(path),
         57..75 => {
-            let how = [Rename::Replace, Rename::NoReplace, Rename::Exchange];
-            let how = how[[0, 0, 1, 2][random.random_range(0..4)]];
+            // As flags of renameat2(2).
+            let flags = [0, 0, 0, 1, 1, 2, 2, 4, 5][random.random_range(0..9)];
+            let how = Rename::from_flags(flags).unwrap_or_default();
             Act::Rename(path, other(random), how)
         }
         75..88 => Act::Write(path, random.random_range(0..30_000), data(random)),

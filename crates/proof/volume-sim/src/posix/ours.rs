@@ -69,7 +69,9 @@ pub fn open<N: Names>(namespace: &mut N, path: &str) -> Result<ObjectId, N> {
 pub fn doomed<N: Names>(namespace: &mut N, act: &Act) -> Result<Option<ObjectId>, N> {
     let (path, by) = match act {
         Act::Unlink(path) | Act::Rmdir(path) => (path, None),
-        Act::Rename(path, new, Rename::Replace) => (new, Some(found(namespace, path)?.object)),
+        Act::Rename(path, new, Rename::Replace | Rename::Whiteout) => {
+            (new, Some(found(namespace, path)?.object))
+        }
         _ => return Ok(None),
     };
     let node = found(namespace, path)?;

@@ -2,7 +2,7 @@
 
 use crate::posix::acts::{Act, When};
 use crate::posix::told::{Moments, Times, Told, Tree, device, sum, tell_extended, tell_times};
-use belay_posix::namespace::{Rename, Set};
+use belay_posix::namespace::Set;
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec,
     Timestamps, Uid, XattrFlags,
@@ -73,11 +73,7 @@ impl Plain {
             Act::Unlink(path) => rustix::fs::unlink(self.at(path)),
             Act::Rmdir(path) => rustix::fs::rmdir(self.at(path)),
             Act::Rename(path, new, how) => {
-                let flags = match how {
-                    Rename::Replace => RenameFlags::empty(),
-                    Rename::NoReplace => RenameFlags::NOREPLACE,
-                    Rename::Exchange => RenameFlags::EXCHANGE,
-                };
+                let flags = RenameFlags::from_bits_retain(how.flags());
                 rustix::fs::renameat_with(CWD, self.at(path), CWD, self.at(new), flags)
             }
             Act::Write(path, offset, data) => {

@@ -12,8 +12,8 @@ use belay_posix::fetch::Fetched;
 use belay_posix::namespace::{Change, Node, Rename, Set};
 use belay_posix::{Error, Metadata, Time};
 use belay_wire::abi::{
-    AttrOut, FallocateIn, GetxattrIn, MkdirIn, MknodIn, RENAME_EXCHANGE, RENAME_NOREPLACE,
-    SetattrIn, SetattrValid, SetxattrInShort, WriteIn,
+    AttrOut, FallocateIn, GetxattrIn, MkdirIn, MknodIn, SetattrIn, SetattrValid, SetxattrInShort,
+    WriteIn,
 };
 use belay_wire::build::{self, Ids};
 use belay_wire::{Attr, Dirents, EntryOut, Opcode, Reply};
@@ -252,8 +252,7 @@ impl Names for Kernel<'_> {
         let ids = self.changes(from);
         let message = match how {
             Rename::Replace => build::rename(ids, to.0, old, new),
-            Rename::NoReplace => build::rename2(ids, to.0, RENAME_NOREPLACE, old, new),
-            Rename::Exchange => build::rename2(ids, to.0, RENAME_EXCHANGE, old, new),
+            how => build::rename2(ids, to.0, how.flags(), old, new),
         };
         self.ask(&message).map(|_| ())
     }

@@ -8,6 +8,7 @@ use crate::ids;
 use crate::own::{ORPHANS, ROOT};
 use belay_memory::Memory;
 use belay_object::{Lower, ObjectId};
+use belay_wire::abi::{RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 
@@ -21,6 +22,45 @@ pub enum Rename {
     NoReplace,
     /// The two are exchanged.
     Exchange,
+    /// What has the new name is replaced, and a whiteout is left in the old place: a device with number 0, by which file systems that lie
+    /// above another one say that a name of that one is gone.
+    Whiteout,
+    /// The same, but nothing may have the new name.
+    NoReplaceWhiteout,
+}
+
+impl Rename {
+    /// What these flags of renameat2(2) ask for; `None` if they do not go together.
+    pub fn from_flags(flags: u32) -> Option<Self> {
+        const BOTH: u32 = RENAME_NOREPLACE | RENAME_WHITEOUT;
+        Some(match flags {
+            0 => Self::Replace,
+            RENAME_NOREPLACE => Self::NoReplace,
+            RENAME_EXCHANGE => Self::Exchange,
+            RENAME_WHITEOUT => Self::Whiteout,
+            BOTH => Self::NoReplaceWhiteout,
+            _ => return None,
+        })
+    }
+
+    /// Those flags.
+    pub fn flags(self) -> u32 {
+        match self {
+            Self::Replace => 0,
+            Self::NoReplace => RENAME_NOREPLACE,
+            Self::Exchange => RENAME_EXCHANGE,
+            Self::Whiteout => RENAME_WHITEOUT,
+            Self::NoReplaceWhiteout => RENAME_NOREPLACE | RENAME_WHITEOUT,
+        }
+    }
+
+    fn is_only_new(self) -> bool {
+        self.flags() & RENAME_NOREPLACE != 0
+    }
+
+    fn leaves_whiteout(self) -> bool {
+        self.flags() & RENAME_WHITEOUT != 0
+    }
 }
 
 impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
@@ -164,7 +204,7 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
             return Err(Errno::NOENT.into());
         }
         match (how, &there) {
-            (Rename::NoReplace, Some(_)) => return Err(Errno::EXIST.into()),
+            (how, Some(_)) if how.is_only_new() => return Err(Errno::EXIST.into()),
             (Rename::Exchange, None) => return Err(Errno::NOENT.into()),
             _ => {}
         }
@@ -214,6 +254,9 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
                     self.view.keep(entry.object);
                 }
             }
+        }
+        if how.leaves_whiteout() {
+            self.make(from, name, CHARACTERS, 0)?;
         }
         self.moved(&entry, to)
     }
