@@ -14,6 +14,7 @@
 //! | [`outcome`] | what came of a simulation |
 //! | [`paid`] | what transactions have to pay for room, compared with what the stores take |
 //! | [`posix`] | the namespace module at work, compared with a plain directory |
+//! | [`rules`] | whether an answer of the namespace module is one that belay passes on |
 //! | [`stuffed`] | a volume that is filled by files, and emptied, again and again |
 //! | [`layout`] | the layouts that the paper compares, and how a volume comes by each |
 //! | [`survival`] | which of them survive power failures |
@@ -32,6 +33,7 @@ pub mod model;
 pub mod outcome;
 pub mod paid;
 pub mod posix;
+pub mod rules;
 pub mod sabotage;
 pub mod scenario;
 pub mod stack;

@@ -1,6 +1,7 @@
 //! What is kept of a file beside its data: the attributes of its object.
 
 use belay_object::ObjectId;
+use belay_wire::rules::kind_of;
 use std::time::SystemTime;
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -52,6 +53,9 @@ pub const CHARACTERS: u32 = 0o020_000;
 pub const BLOCKS: u32 = 0o060_000;
 /// A socket.
 pub const SOCKET: u32 = 0o140_000;
+
+/// The longest file in bytes.
+pub const MOST_BYTES: u64 = 1 << 43;
 
 /// What is kept of a file, besides its length, which is its object's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,8 +141,23 @@ impl Metadata {
         packed.as_bytes().to_vec()
     }
 
+    /// That of a file of so many bytes.
+    ///
+    /// # Errors
+    /// Why no file is like that. Whoever is told of it all the same takes the teller for broken.
+    pub fn read(bytes: &[u8], size: u64) -> Result<Self, &'static str> {
+        let metadata = Self::from_bytes(bytes).ok_or("its attributes are of another kind")?;
+        if metadata.mode & TYPE != 0 && kind_of(metadata.mode).is_none() {
+            return Err("it is of no type that there is");
+        }
+        if size > MOST_BYTES {
+            return Err("it has a length that no file can have");
+        }
+        Ok(metadata)
+    }
+
     /// What was kept; `None` if that is of another version.
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut packed = Packed::new_zeroed();
         if bytes.len() != size_of::<Packed>() {
             return None;
@@ -198,5 +217,12 @@ mod tests {
         assert_eq!(Metadata::from_bytes(&bytes), Some(metadata));
         assert_eq!(Metadata::from_bytes(&bytes[1..]), None);
         assert_eq!(Metadata::from_bytes(&[0; 1]), None);
+        assert_eq!(Metadata::read(&bytes, MOST_BYTES), Ok(metadata));
+        assert!(Metadata::read(&bytes, MOST_BYTES + 1).is_err());
+        // Objects that are no files have no type.
+        for (kind, is_one) in [(0, true), (FIFO, true), (TYPE, false), (0o030_000, false)] {
+            let bytes = Metadata { mode: kind | 0o644, ..metadata }.to_bytes();
+            assert_eq!(Metadata::read(&bytes, 0).is_ok(), is_one, "{kind:o}");
+        }
     }
 }

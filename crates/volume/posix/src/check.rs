@@ -132,9 +132,7 @@ impl<B: Lower> Checker<'_, B> {
             Err(why) => Err(why.to_string()),
             Ok(None) => Err("the object that it leads to is gone".to_owned()),
             Ok(Some(Attributes { size, attributes, .. })) => {
-                let metadata = Metadata::from_bytes(&attributes);
-                let metadata = metadata.ok_or("its attributes are of another kind")?;
-                Ok(Known { size, metadata })
+                Ok(Known { size, metadata: Metadata::read(&attributes, size)? })
             }
         }
     }

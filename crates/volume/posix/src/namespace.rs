@@ -4,6 +4,7 @@ mod data;
 mod extended;
 mod names;
 
+pub use crate::attributes::MOST_BYTES;
 pub use extended::Set;
 pub use names::Rename;
 
@@ -79,9 +80,6 @@ pub struct Usage {
 const FILES_A_BLOCK: u64 = 16;
 /// The most names that a file can have.
 const MOST_LINKS: u32 = 1_000_000_000;
-/// The longest file in bytes.
-pub const MOST_BYTES: u64 = 1 << 43;
-
 /// One request on the namespace.
 #[derive(Debug)]
 pub struct Namespace<'n, 'v, M: Memory, B: Lower> {

@@ -84,9 +84,7 @@ impl<'v, M: Memory, B: Lower> View<'v, M, B> {
     fn seen(&mut self, object: ObjectId) -> Result<&mut Seen, B::Error> {
         if !self.objects.contains_key(&object) {
             let found = self.publisher.attributes(self.below, object)?.ok_or(Errno::STALE)?;
-            let metadata = Metadata::from_bytes(&found.attributes);
-            let metadata =
-                metadata.ok_or(Error::Damaged("a file has attributes of another kind"))?;
+            let metadata = Metadata::read(&found.attributes, found.size).map_err(Error::Damaged)?;
             self.objects.insert(object, Some(Seen::new(None, found.class, found.size, metadata)));
         }
         self.objects.get_mut(&object).and_then(Option::as_mut).ok_or(Errno::STALE.into())

@@ -91,6 +91,7 @@ impl<'m> Kernel<'m> {
             Outcome::Full => Err(Error::Cache(belay_cache::Error::Full)),
             Outcome::Fault(_, why) => Err(failed(why)),
             Outcome::Reply(reply) => {
+                crate::rules::keeps(message, &reply).map_err(failed)?;
                 let reply = Reply::parse(&reply).map_err(|why| failed(format!("{why:?}")))?;
                 match reply.errno() {
                     Some(errno) => Err(Errno::from_raw_os_error(errno).into()),
