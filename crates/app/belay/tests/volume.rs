@@ -41,7 +41,7 @@ fn images_take_their_room_at_once_or_a_lack_of_it_is_said() {
     home.volume("check v").expect(0, &["clean"]);
     // No machine has so much.
     let much = home.volume("create w --store @w.img:6T");
-    much.expect(0, &["has ", " free, and new images there may take ", "--preallocate"]);
+    much.expect(0, &["only ", " is free in ", " may grow by ", "--preallocate"]);
     let refused = home.volume("create x --store @x.img:6T --preallocate");
     refused.expect(1, &["cannot take all room beforehand for", "x.img"]);
     assert!(!home.at("x.img").exists());

@@ -80,9 +80,10 @@ fn tell(options: &Create, definition: &Definition, made: &Made, path: &Path) -> 
     for (path, wanted, free) in made.short_of_room() {
         writeln!(
             out,
-            "  {} has {} free, and new images there may take {}: if it runs out, fsync fails until there is room again (--preallocate takes it now)",
-            path.display(),
+            "  only {} is free in {}, and the new images there may grow by {}: if it fills up, fsync fails until there is space again \
+             (--preallocate allocates it now)",
             bytes(free),
+            path.display(),
             bytes(wanted)
         )?;
     }

@@ -208,6 +208,8 @@ impl Study<'_> {
         // A module whose code is wrong may hang.
         if self.injection == Injection::Overwrite {
             words.push(format!("--hang-timeout={}s", hunt::HANG.as_secs()));
+            // What it has left may kill each of its successors.
+            words.push("--max-crashes=20".to_owned());
         }
         let fixture = Fixture::start(Kind::Volume, &killer::held(&words), &options)?;
         let stop = Stop::default();
