@@ -156,8 +156,8 @@ impl Metadata {
         Ok(metadata)
     }
 
-    /// What was kept; `None` if that is of another version.
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    /// What was kept, whether a file can be like that or not; `None` if it is of another version.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut packed = Packed::new_zeroed();
         if bytes.len() != size_of::<Packed>() {
             return None;
