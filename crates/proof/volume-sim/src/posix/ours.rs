@@ -147,9 +147,12 @@ pub fn act<N: Names>(namespace: &mut N, act: &Act, open: Option<ObjectId>) -> Re
         }
         Act::CreateIn(_, name) => {
             let at = open.ok_or(Errno::BADF)?;
-            // As the kernel, which does not ask for a name in what is no directory.
-            if namespace.node(at)?.metadata.kind() != Kind::Directory {
-                return Err(Errno::NOTDIR.into());
+            // As the kernel, which does not ask for a name in what is no directory, nor in one that is removed.
+            let directory = namespace.node(at)?.metadata;
+            match (directory.kind(), directory.links) {
+                (Kind::Directory, 0) => return Err(Errno::NOENT.into()),
+                (Kind::Directory, _) => {}
+                _ => return Err(Errno::NOTDIR.into()),
             }
             namespace.make(at, name.as_bytes(), 0o100_644, 0)
         }
