@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::slice;
 
 use anyhow::{Context, Result};
 use belay_fixtures::table::{numbers, tabulate, words};
@@ -131,6 +132,13 @@ impl fmt::Display for FixtureReport {
     }
 }
 
+/// Operations, kills, divergences and errors of these.
+fn counted(runs: &[FixtureReport]) -> [u64; 4] {
+    runs.iter().fold([0; 4], |[ops, kills, divergences, errors], one| {
+        [ops + one.ops, kills + one.kills, divergences + one.divergences, errors + one.errors]
+    })
+}
+
 /// The command line as a reader can repeat it.
 pub fn command_line() -> String {
     let words = std::env::args().skip(1).collect::<Vec<_>>();
@@ -154,15 +162,8 @@ pub struct Report {
 impl Report {
     /// Sums up.
     pub fn new(fixtures: Vec<FixtureReport>) -> Self {
-        Self {
-            version: 1,
-            command: command_line(),
-            ops: fixtures.iter().map(|b| b.ops).sum(),
-            kills: fixtures.iter().map(|b| b.kills).sum(),
-            divergences: fixtures.iter().map(|b| b.divergences).sum(),
-            errors: fixtures.iter().map(|b| b.errors).sum(),
-            fixtures,
-        }
+        let [ops, kills, divergences, errors] = counted(&fixtures);
+        Self { version: 1, command: command_line(), ops, kills, divergences, errors, fixtures }
     }
 
     /// Writes it as JSON.
@@ -208,34 +209,25 @@ impl Report {
             let counts = counts.map(|count| count.to_string()).to_vec();
             [vec![name, seed], counts, vec![blackout]].concat()
         };
-        let of = |runs: &[FixtureReport]| match runs {
-            [] => Vec::new(),
+        let one = |one: &FixtureReport| {
+            let (name, seed) = (one.fixture.to_string(), one.seed.to_string());
+            row(name, seed, counted(slice::from_ref(one)), one.blackout.to_string())
+        };
+        let of = |runs: &&[FixtureReport]| match runs {
             [first, .., last] if runs.len() > MANY => {
-                let sum = |count: fn(&FixtureReport) -> u64| runs.iter().map(count).sum();
-                let sums: [fn(&FixtureReport) -> u64; 4] =
-                    [|one| one.ops, |one| one.kills, |one| one.divergences, |one| one.errors];
                 let name = format!("{}, {} mounts", first.fixture, runs.len());
                 let seeds = format!("{} to {}", first.seed, last.seed);
-                vec![row(name, seeds, sums.map(sum), Blackout::over(runs).to_string())]
+                vec![row(name, seeds, counted(runs), Blackout::over(runs).to_string())]
             }
-            _ => {
-                let one = |one: &FixtureReport| {
-                    let counts = [one.ops, one.kills, one.divergences, one.errors];
-                    let (name, seed) = (one.fixture.to_string(), one.seed.to_string());
-                    row(name, seed, counts, one.blackout.to_string())
-                };
-                runs.iter().map(one).collect()
-            }
+            runs => runs.iter().map(one).collect(),
         };
-        let rows = self.fixtures.chunk_by(|one, other| one.fixture == other.fixture).flat_map(of);
+        let daemons: Vec<&[FixtureReport]> =
+            self.fixtures.chunk_by(|one, other| one.fixture == other.fixture).collect();
+        let rows = daemons.iter().flat_map(of);
         let sums = [self.ops, self.kills, self.divergences, self.errors];
         let total = row("total".to_owned(), String::new(), sums, String::new());
         text += &tabulate(&columns.concat(), rows.chain([total]));
-        if self
-            .fixtures
-            .chunk_by(|one, other| one.fixture == other.fixture)
-            .any(|runs| runs.len() > MANY)
-        {
+        if daemons.iter().any(|runs| runs.len() > MANY) {
             text += "\nThe blackouts of many mounts: the median of their medians and of their p99, and the maximum of all.\n";
         }
         text
