@@ -13,6 +13,7 @@ use rand::Rng;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
@@ -39,6 +40,8 @@ pub(super) struct Process {
     dies_again: Cell<bool>,
     /// What those have sent who are dead.
     late: RefCell<Vec<Late>>,
+    /// Answers that came later, to whom: who waits may not be the one that has seen them come.
+    told: RefCell<BTreeMap<u64, StoreAnswer>>,
     random: RefCell<Random>,
     sabotage: Option<Sabotage>,
 }
@@ -73,6 +76,7 @@ impl Process {
             deaths: Cell::new(0),
             dies_again: Cell::new(false),
             late: RefCell::default(),
+            told: RefCell::default(),
             random: RefCell::new(random),
             sabotage,
         })
@@ -84,6 +88,7 @@ impl Process {
         self.life.set(self.life.get() + 1);
         self.given.flushing.take();
         self.late.take();
+        self.told.take();
     }
 
     /// If it has died, its next life begins. Not if it is the power that has failed.
@@ -136,22 +141,25 @@ impl Process {
             return None;
         }
         loop {
-            let Some(later) = self.go_on()? else {
-                return Some(StoreAnswer::Refused("nobody answers that any more".to_owned()));
-            };
+            let goes_on = self.go_on()?;
             self.lives(life)?;
-            if let Some((_, answer)) = later.into_iter().find(|(to, _)| *to == client) {
-                return Some(answer);
+            match self.told.borrow_mut().remove(&client) {
+                None if goes_on => {}
+                None => {
+                    return Some(StoreAnswer::Refused("nobody answers that any more".to_owned()));
+                }
+                answer => return answer,
             }
         }
     }
 
-    /// A flush comes to its end: gives the answers that were waiting for that. `Some(None)` if there is none.
-    fn go_on(&self) -> Option<Option<Vec<(u64, StoreAnswer)>>> {
-        let Some(flushing) = self.given.flushing.take() else { return Some(None) };
-        // Meanwhile it answers others.
+    /// A flush comes to its end, and what was waiting for that is answered. `Some(false)` if there is none.
+    fn go_on(&self) -> Option<bool> {
+        let Some(flushing) = self.given.flushing.take() else { return Some(false) };
+        // Meanwhile it answers others, which may bring that flush to its end as well.
         flushing.make();
-        Some(Some(self.service.try_borrow_mut().ok()?.later()))
+        self.told.borrow_mut().extend(self.service.try_borrow_mut().ok()?.later());
+        Some(true)
     }
 
     /// Between two questions: what the dead have asked for goes on, and what they have sent is read.
