@@ -38,8 +38,6 @@ pub struct ChildSetup {
     pub descriptors: Vec<(OwnedFd, RawFd)>,
     /// Give the child a mount table of its own without the mount.
     pub mount_namespace: Option<PrivateMountNamespace>,
-    /// Make the child the leader of a process group of its own.
-    pub new_process_group: bool,
     /// Signals that do not come to the child, bit `n - 1` for signal `n`. (What it inherits is what the calling thread has.)
     pub blocked_signals: u64,
     /// What the child, and all that descends from it, can be told by: its limit of file locks, which no kernel since 2.4 obeys.
@@ -71,9 +69,6 @@ pub fn prepare_child(command: &mut Command, setup: ChildSetup) {
 }
 
 fn run_in_child(setup: &ChildSetup) -> io::Result<()> {
-    if setup.new_process_group {
-        rustix::process::setpgid(None, None)?;
-    }
     if let Some(mark) = setup.mark {
         let limit = Rlimit { current: Some(mark), maximum: Some(mark) };
         let _ = setrlimit(Resource::Locks, limit);

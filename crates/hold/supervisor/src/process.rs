@@ -11,6 +11,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::thread::CapabilitySet;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -133,13 +134,17 @@ pub fn command_line(pid: u32) -> Vec<Vec<u8>> {
     words.map(<[u8]>::to_vec).collect()
 }
 
-/// All that descends from `roots`, but nothing at or below `except`. At most 4096 processes.
+/// How many descendants are looked at.
+pub const MOST: usize = 1 << 16;
+
+/// All that descends from `roots`, but nothing at or below `except`. At most [`MOST`] processes.
 pub fn descendants(roots: &[u32], except: &[u32]) -> Vec<u32> {
+    let mut known: BTreeSet<u32> = except.iter().copied().collect();
     let mut found = Vec::new();
     let mut open: Vec<u32> = roots.to_vec();
     while let Some(parent) = open.pop() {
         for child in children(parent) {
-            if !except.contains(&child) && !found.contains(&child) && found.len() < 4096 {
+            if found.len() < MOST && known.insert(child) {
                 found.push(child);
                 open.push(child);
             }

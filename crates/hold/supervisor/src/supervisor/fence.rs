@@ -9,7 +9,7 @@ use crate::connections::{Connections, Finishing, copies};
 use crate::fusermount::is_helper;
 use crate::heartbeat;
 use crate::lineage::Lineage;
-use crate::process::{OURS, Watched, descendants, is_over, may_look_anywhere};
+use crate::process::{OURS, Watched, descendants, is_over, may_look_anywhere, reap};
 use crate::threads;
 use rustix::fd::AsFd;
 use std::sync::mpsc::channel;
@@ -71,7 +71,7 @@ impl Supervisor {
 
     /// Ends what is left of generations that were fenced, and of the last one if it did not end by itself: what a daemon leaves at
     /// its own end is its own. What may still have something to deliver is left to end with its connection.
-    pub(super) fn quell_at_the_end(&self) {
+    pub(super) fn quell_at_the_end(&mut self) {
         let forced = self.book.tries.gave_up || self.book.stop.is_some_and(|stop| stop.at_once);
         let generation = self.book.generation;
         let before = match forced && !self.late.has_connections() {
@@ -79,7 +79,7 @@ impl Supervisor {
             false => self.control().fence().min(generation),
         };
         if before > 0 {
-            self.quell(before).run();
+            self.quell(before).run_at_the_end(|| self.remember(reap()));
         }
     }
 

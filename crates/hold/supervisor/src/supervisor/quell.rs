@@ -5,13 +5,16 @@
 
 use crate::fusermount::is_helper;
 use crate::lineage::Lineage;
-use crate::process::{Watched, descendants, is_over};
+use crate::process::{MOST, Watched, descendants, is_over};
 use signal_hook::consts::SIGKILL;
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// How long a last look may take. Applications wait for it.
+/// How long the last looks may take while applications wait for them.
 const LIMIT: Duration = Duration::from_secs(3);
+/// The same at the end of a mount, which nobody waits for.
+const LIMIT_AT_THE_END: Duration = Duration::from_secs(10);
 /// How long the end of those is awaited that were killed at one look.
 const DEATH: Duration = Duration::from_millis(20);
 /// How many of the killed are named.
@@ -31,51 +34,56 @@ pub(super) struct Quell {
     pub spared: Vec<u32>,
 }
 
+/// What one look has found.
+#[derive(Debug, Default)]
+struct Look {
+    /// Those that lived, and were sent SIGKILL if that was allowed.
+    alive: Vec<Struck>,
+    /// The dead that nobody has waited for yet.
+    dead: BTreeSet<u32>,
+    /// There may be more: what goes while it is looked at may have started another that was not seen.
+    missed: bool,
+}
+
+/// One that lived, and whether SIGKILL could be sent to it.
+#[derive(Debug)]
+struct Struck {
+    process: Watched,
+    is_struck: bool,
+}
+
 impl Quell {
     /// Kills what is left until a look finds nothing that another look could find more of. Gives the ids of some that it had to
-    /// kill. What lives on is said.
+    /// kill. What lives on is said. Applications wait for it, and somebody else reaps what has ended.
     pub(super) fn run(&self) -> Vec<u32> {
-        let end = Instant::now() + LIMIT;
+        self.run_for(LIMIT, || ())
+    }
+
+    /// The same for the thread that reaps, by `reap` after each look: a chain leaves thousands of dead in a second, and each of
+    /// them makes a look take longer.
+    pub(super) fn run_at_the_end(&self, reap: impl FnMut()) -> Vec<u32> {
+        self.run_for(LIMIT_AT_THE_END, reap)
+    }
+
+    fn run_for(&self, limit: Duration, mut reap: impl FnMut()) -> Vec<u32> {
+        let end = Instant::now() + limit;
         let (mut killed, mut known_dead) = (Vec::new(), BTreeSet::new());
         // Those that no signal ends, as they are over already.
         let mut over = BTreeSet::new();
         loop {
-            let mut alive = Vec::new();
-            let mut dead = BTreeSet::new();
-            // What goes while it is looked at may have started another that was not seen.
-            let mut missed = false;
-            for pid in self.look(&mut missed) {
-                match Watched::open(pid) {
-                    // What else may be asked of it takes a reader: a chain would be faster.
-                    Some(process) if !process.is_dead() && !over.contains(&pid) => {
-                        alive.push(process);
-                    }
-                    Some(_) => {
-                        missed |= !known_dead.contains(&pid);
-                        dead.insert(pid);
-                    }
-                    None => missed = true,
-                }
-            }
+            let Look { alive, dead, missed } = self.look(&over, &known_dead);
             if alive.is_empty() && !missed {
                 return killed;
             }
             if Instant::now() > end {
-                if !alive.is_empty() {
-                    tell(&alive);
-                }
+                tell(&alive);
                 return killed;
             }
             known_dead = dead;
-            let mut struck = Vec::new();
             let known_over = over.len();
-            for process in &alive {
-                if process.signal(SIGKILL).is_ok() {
-                    struck.push(process);
-                } else if is_over(process.pid) {
-                    over.insert(process.pid);
-                }
-            }
+            let (struck, spurned): (Vec<_>, Vec<_>) = alive.iter().partition(|one| one.is_struck);
+            let has_no_thread = |one: &&&Struck| is_over(one.process.pid);
+            over.extend(spurned.iter().filter(has_no_thread).map(|one| one.process.pid));
             let learnt = missed || over.len() > known_over;
             if struck.is_empty() && !alive.is_empty() && !learnt {
                 // None of them is this user's to kill, so that looking on is of no use.
@@ -83,7 +91,7 @@ impl Quell {
                 return killed;
             }
             let patience = Instant::now() + DEATH;
-            for process in struck {
+            for Struck { process, .. } in struck {
                 let has_ended =
                     process.wait_end(patience.saturating_duration_since(Instant::now()));
                 if !has_ended && is_over(process.pid) {
@@ -92,26 +100,56 @@ impl Quell {
                     killed.push(process.pid);
                 }
             }
+            reap();
         }
     }
 
-    fn look(&self, missed: &mut bool) -> Vec<u32> {
+    /// Looks at all that descends from belay, the newest first, and kills what is of a dead generation as soon as it is seen: one of a
+    /// chain has ended when whoever looks has seen the others too.
+    fn look(&self, over: &BTreeSet<u32>, known_dead: &BTreeSet<u32>) -> Look {
         let mut except = self.belay.to_vec();
         except.extend(&self.except);
         let mut found = descendants(&self.belay, &except);
-        found.retain(|pid| {
-            let generation = self.lineage.generation(*pid);
-            *missed |= generation.is_err();
-            !self.spared.contains(pid)
-                && generation.is_ok_and(|of| of.is_some_and(|of| of < self.before))
-                && !is_helper(*pid)
-        });
-        found
+        // Numbers go up, but for one step down in many thousands.
+        found.sort_unstable_by_key(|pid| Reverse(*pid));
+        let mut look = Look { missed: found.len() >= MOST, ..Look::default() };
+        for pid in found.into_iter().filter(|pid| !self.spared.contains(pid)) {
+            // By a descriptor first: the mark, seen after that, is of this process, or of nobody.
+            let process = Watched::open(pid);
+            let Ok(generation) = self.lineage.generation(pid) else {
+                look.missed = true;
+                continue;
+            };
+            let is_of_the_dead = generation.is_some_and(|of| of < self.before);
+            if !is_of_the_dead || is_helper(pid) {
+                continue;
+            }
+            match process {
+                // What else may be asked of it takes a reader: a chain would be faster.
+                Some(process) if !process.is_dead() && !over.contains(&pid) => {
+                    let is_struck = process.signal(SIGKILL).is_ok();
+                    look.alive.push(Struck { process, is_struck });
+                }
+                Some(_) => {
+                    look.missed |= !known_dead.contains(&pid);
+                    look.dead.insert(pid);
+                }
+                None => look.missed = true,
+            }
+        }
+        look
     }
 }
 
-fn tell(alive: &[Watched]) {
-    let pids: Vec<String> = alive.iter().take(8).map(|process| process.pid.to_string()).collect();
+fn tell(alive: &[Struck]) {
+    if alive.is_empty() {
+        tracing::warn!(
+            "a dead daemon's processes start each other faster than they can be ended, and may still have effects; end them \
+             yourself"
+        );
+        return;
+    }
+    let pids: Vec<String> = alive.iter().take(8).map(|one| one.process.pid.to_string()).collect();
     tracing::warn!(
         "{} of a dead daemon's processes cannot be ended and may still have effects: {}; end them yourself",
         alive.len(),
