@@ -1,4 +1,5 @@
-//! A cache's memory, any word of which says something else, and records of transactions that nobody would make.
+//! A cache's memory, any word of which says something else, and records of transactions that nobody
+//! would make.
 #![no_main]
 
 use belay_volume_sim::hostile::cache::World;

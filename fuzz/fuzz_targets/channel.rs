@@ -1,4 +1,5 @@
-//! What the processes of a volume send each other, from both sides, transactions as they are written down, and the files that name volumes.
+//! What the processes of a volume send each other, from both sides, transactions as they are
+//! written down, and the files that name volumes.
 #![no_main]
 
 use belay_channel::frame::{Inbox, receive, send};

@@ -1,4 +1,5 @@
-//! What comes over the control socket, from both sides, from the process that makes backtraces, and the files of a state directory.
+//! What comes over the control socket, from both sides, from the process that makes backtraces, and
+//! the files of a state directory.
 #![no_main]
 
 use belay_supervisor::config::Config;

@@ -1,4 +1,5 @@
-//! The disks of a volume any block of which says something else, with checksums that are right or wrong.
+//! The disks of a volume any block of which says something else, with checksums that are right or
+//! wrong.
 #![no_main]
 
 use belay_volume_sim::hostile::image::World;

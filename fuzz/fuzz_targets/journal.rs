@@ -90,7 +90,8 @@ fn sealed(data: &[u8], length: u64) -> (Sealed, Vec<u8>) {
     (Sealed { epoch: 3, start: length, cut: length, length, runs }, memory)
 }
 
-/// A whole journal, of which some bytes are altered: it is applied as it was written, or not at all.
+/// A whole journal, of which some bytes are altered: it is applied as it was written, or not at
+/// all.
 fn altered(data: &[u8]) {
     let fresh = || Memory(RefCell::new(vec![0; 1 << 14]), 1);
     let (runs, flips) = data.split_at(data.len() / 2);

@@ -17,7 +17,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Hold the mount of a FUSE daemon: when it crashes, applications wait a few milliseconds and go on.
+/// Hold the mount of a FUSE daemon: when it crashes, applications wait a few milliseconds and go
+/// on.
 #[derive(Debug, Parser)]
 #[command(name = "belay", version, propagate_version = true)]
 pub struct Cli {
@@ -67,7 +68,8 @@ pub enum Command {
     Crash(Crash),
     /// Restart the daemon, for example after its program was updated.
     Restart(Mount),
-    /// Make a checkpoint now (volumes, policy `epoch`), and return when it is safe from a power failure.
+    /// Make a checkpoint now (volumes, policy `epoch`), and return when it is safe from a power
+    /// failure.
     #[command(
         long_about = "Make a checkpoint now, and return when it is safe from a power failure.\n\n\
         Everything written before is then on the stores of the volume or, under the policy `epoch`, on the image. Other mounts have no \
@@ -75,7 +77,8 @@ pub enum Command {
         MOUNT means that file."
     )]
     Checkpoint(Mount),
-    /// Apply what was acknowledged but could not be replayed: the op-log of a mount that became read-only.
+    /// Apply what was acknowledged but could not be replayed: the op-log of a mount that became
+    /// read-only.
     #[command(
         long_about = "Apply what was acknowledged but could not be replayed.\n\n\
         Under the policy `epoch`, a mount becomes read-only if its daemons die replaying what was \
@@ -284,7 +287,8 @@ pub struct Crash {
     /// Which process to crash; for a volume, the daemon is its namespace module.
     #[arg(long, value_enum, default_value_t = Victim::Daemon)]
     pub process: Victim,
-    /// The signal that kills the daemon, by name or number (STOP: the daemon hangs until `belay run --hang-timeout` ends it).
+    /// The signal that kills the daemon, by name or number (STOP: the daemon hangs until `belay run
+    /// --hang-timeout` ends it).
     #[arg(long, value_name = "NAME", default_value = "KILL", value_parser = signal)]
     pub signal: i32,
     /// How many times to crash it.
@@ -357,7 +361,8 @@ pub struct Replay {
     /// Leave out the operation at which the last run stopped.
     #[arg(long)]
     pub skip: bool,
-    /// Apply the operations even to a directory where nothing is mounted, such as a copy of what is on the image.
+    /// Apply the operations even to a directory where nothing is mounted, such as a copy of what is
+    /// on the image.
     #[arg(long)]
     pub anywhere: bool,
     /// Print JSON: one object for each operation, and one at the end.

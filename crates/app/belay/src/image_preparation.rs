@@ -1,5 +1,5 @@
-//! A daemon's disk image before the daemon may read it: which it is, that nobody else has it, and what is to
-//! be done about a commit that a power failure has cut off.
+//! A daemon's disk image before the daemon may read it: which it is, that nobody else has it, and
+//! what is to be done about a commit that a power failure has cut off.
 
 use anyhow::{Result, bail};
 use belay_image::journal::{
@@ -20,7 +20,8 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long somebody may have a lock who only looks at an image: udev at a disk, or another belay that comes at the same time.
+/// How long somebody may have a lock who only looks at an image: udev at a disk, or another belay
+/// that comes at the same time.
 const LOOKED_AT: Duration = Duration::from_millis(500);
 
 /// Of so many files that are kept beside an image it is told what is in them.
@@ -141,8 +142,8 @@ impl Journals {
         done.collect()
     }
 
-    /// Finishes or drops what a power failure has left, and removes the journals. Nothing is changed if there
-    /// are none.
+    /// Finishes or drops what a power failure has left, and removes the journals. Nothing is
+    /// changed if there are none.
     ///
     /// # Errors
     /// If a journal is refused, or a file cannot be read or written.
@@ -190,7 +191,8 @@ pub struct Wishes<'a> {
     pub journal: Option<&'a Path>,
 }
 
-/// Makes a daemon's image ready for its start; gives it, how it was named, and its descriptors, if it needs a journal.
+/// Makes a daemon's image ready for its start; gives it, how it was named, and its descriptors, if
+/// it needs a journal.
 ///
 /// # Errors
 /// If it cannot be told, is in use, or has a journal that is refused.
@@ -239,7 +241,8 @@ pub fn prepare(
     Ok(Some(((given.into(), image), fds)))
 }
 
-/// What was acknowledged and is on no image is easily forgotten. `owner`: the user whose the image is.
+/// What was acknowledged and is on no image is easily forgotten. `owner`: the user whose the image
+/// is.
 fn tell_kept(image: &Image, owner: u32, file: &Path) {
     let (image, shown) = (image.path.show(), file.display());
     let left = || {
@@ -275,7 +278,8 @@ fn settle(journals: Journals) -> Result<(Homes, AtStart)> {
     Ok((homes, at_start.unwrap_or_default()))
 }
 
-/// The files and block devices in a daemon's command line: those that arguments are, then those that options name.
+/// The files and block devices in a daemon's command line: those that arguments are, then those
+/// that options name.
 pub fn named(command: &[OsString]) -> Vec<PathBuf> {
     let (mut found, options) = told_apart(command);
     found.extend(options);
@@ -300,8 +304,8 @@ pub fn directories(command: &[OsString]) -> impl Iterator<Item = PathBuf> + '_ {
     named.map(Path::new).filter(|path| path.is_dir()).map(Path::to_path_buf)
 }
 
-/// The files that a daemon stores into, by paths that stay true when it changes its working directory: arguments, else what
-/// options name, which mostly say how, not where.
+/// The files that a daemon stores into, by paths that stay true when it changes its working
+/// directory: arguments, else what options name, which mostly say how, not where.
 pub fn stores(command: &[OsString]) -> Vec<OsText> {
     let (words, options) = told_apart(command);
     let named = if words.is_empty() { options } else { words };
@@ -317,8 +321,9 @@ fn values(word: &OsStr) -> impl Iterator<Item = &OsStr> {
     })
 }
 
-/// The image: the one file system among the files that are named. What an option names may be there for something else, and a
-/// file system may be one that nobody knows; so an argument is it, if there is but one.
+/// The image: the one file system among the files that are named. What an option names may be there
+/// for something else, and a file system may be one that nobody knows; so an argument is it, if
+/// there is but one.
 fn only(command: &[OsString]) -> Result<PathBuf> {
     let (words, options) = told_apart(command);
     let all = words.iter().chain(&options);

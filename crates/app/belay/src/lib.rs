@@ -1,5 +1,5 @@
-//! The program `belay`, which holds the mount of a FUSE daemon through the daemon's crashes. It is a library as well so that
-//! what reads the files of others can be fuzzed.
+//! The program `belay`, which holds the mount of a FUSE daemon through the daemon's crashes. It is
+//! a library as well so that what reads the files of others can be fuzzed.
 //!
 //! | module | answers |
 //! | --- | --- |
@@ -45,7 +45,8 @@ pub fn run() -> ExitCode {
         belay_supervisor::outgoing::finish();
         return ExitCode::FAILURE;
     }
-    // One that was started by `/proc/self/exe` is called after that, and `ps -C belay` does not find it.
+    // One that was started by `/proc/self/exe` is called after that, and `ps -C belay` does not
+    // find it.
     let _ = rustix::thread::set_name(c"belay");
     let words: Vec<OsString> = std::env::args_os().collect();
     let cli = match cli::Cli::try_parse_from(&words) {

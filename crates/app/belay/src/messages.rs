@@ -29,7 +29,8 @@ pub fn say(text: &str) {
     let _ = Polite.write_all(printable(text).as_bytes());
 }
 
-/// Standard output, of which terminals obey nothing: what is written to it may have come from anywhere.
+/// Standard output, of which terminals obey nothing: what is written to it may have come from
+/// anywhere.
 #[derive(Debug)]
 pub struct Out;
 

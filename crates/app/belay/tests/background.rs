@@ -87,7 +87,8 @@ fn end(mut child: Child) -> Option<i32> {
     }
 }
 
-/// S112: when it has returned, the mount serves; it is held like any other, and `belay stop` says that it has ended it.
+/// S112: when it has returned, the mount serves; it is held like any other, and `belay stop` says
+/// that it has ended it.
 #[test]
 fn s112_it_returns_when_the_mount_serves() {
     if !can_hold() {
@@ -197,7 +198,8 @@ fn s112_it_outlives_its_terminal() {
         &scratch.source().display().to_string(),
         &scratch.mount.display().to_string(),
     ];
-    // script(1) has a terminal of its own for what it starts, and closes it when the shell there has ended.
+    // script(1) has a terminal of its own for what it starts, and closes it when the shell there
+    // has ended.
     let mut command = Command::new("script");
     command.args(["-qec", &words.join(" "), "/dev/null"]).env("BELAY_STATE_DIR", &scratch.state);
     let output = run(&command);
@@ -217,7 +219,8 @@ fn s112_it_outlives_its_terminal() {
     assert!(told.starts_with("from before\n") && told.contains("mounted at"), "{told}");
 }
 
-/// Starts `belay run --background` of what never mounts, and waits until that is started. Gives it with the status of the mount.
+/// Starts `belay run --background` of what never mounts, and waits until that is started. Gives it
+/// with the status of the mount.
 fn start_of_nothing(scratch: &Scratch) -> (Child, Value) {
     let mut command = belay();
     command
@@ -244,7 +247,8 @@ fn said(scratch: &Scratch) -> String {
     std::fs::read_to_string(scratch.mount.with_file_name("said")).expect("what was said")
 }
 
-/// S112: Ctrl-C while the daemon starts means the mount that is to be. Nothing serves then, and the exit status says so.
+/// S112: Ctrl-C while the daemon starts means the mount that is to be. Nothing serves then, and the
+/// exit status says so.
 #[test]
 fn s112_a_start_is_broken_off() {
     if !can_hold() {
@@ -281,7 +285,8 @@ fn s112_a_start_is_broken_off_whose_keeper_is_killed() {
     }
 }
 
-/// S112: so does a start whose belay is killed, or that another ends: it serves nothing, and what happened is said.
+/// S112: so does a start whose belay is killed, or that another ends: it serves nothing, and what
+/// happened is said.
 #[test]
 fn s112_a_start_whose_belay_has_ended_is_told() {
     if !can_hold() {
@@ -313,7 +318,8 @@ fn s112_a_start_whose_belay_has_ended_is_told() {
     assert_eq!(scratch.entries(), 0);
 }
 
-/// S112: a log is a file that the user has named: what was in it stays, and what is no such file is refused.
+/// S112: a log is a file that the user has named: what was in it stays, and what is no such file is
+/// refused.
 #[test]
 fn s112_a_log_is_appended_to_and_no_link() {
     if !can_hold() {
@@ -344,7 +350,8 @@ fn s112_a_log_is_appended_to_and_no_link() {
     assert!(rest.contains("mounted at") && rest.contains("killed by SIGKILL"), "{rest}");
 }
 
-/// S112: nothing is at a daemon's standard input, whatever is at that of who has started it; its directory and umask are as there.
+/// S112: nothing is at a daemon's standard input, whatever is at that of who has started it; its
+/// directory and umask are as there.
 #[test]
 fn s112_what_the_daemon_has_of_who_starts_it() {
     if !can_hold() {
@@ -369,7 +376,8 @@ fn s112_what_the_daemon_has_of_who_starts_it() {
     assert!(scratch.ask(&["stop"]).status.success());
 }
 
-/// A start that is refused when its keeper is there already says why, and the keeper nothing of its own.
+/// A start that is refused when its keeper is there already says why, and the keeper nothing of its
+/// own.
 #[test]
 fn s112_a_keeper_that_is_not_needed_says_nothing() {
     if !can_hold() {

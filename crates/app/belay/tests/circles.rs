@@ -1,9 +1,11 @@
-//! No more than four files of a crate need each other. A file needs another when it names something of that one's module, be it
-//! in a `use`, in an expression, in a type or in a macro. A circle of files is a strongly connected component of that graph: none
-//! of its files can be understood, tested or moved without all the others.
+//! No more than four files of a crate need each other. A file needs another when it names something
+//! of that one's module, be it in a `use`, in an expression, in a type or in a macro. A circle of
+//! files is a strongly connected component of that graph: none of its files can be understood,
+//! tested or moved without all the others.
 //!
-//! A file that declares a module does not need it for that. Who calls a method does not need the file where it is written, but
-//! that of the type's name, if it is named. What is for tests alone does not count in what is built without them.
+//! A file that declares a module does not need it for that. Who calls a method does not need the
+//! file where it is written, but that of the type's name, if it is named. What is for tests alone
+//! does not count in what is built without them.
 
 use petgraph::algo::tarjan_scc;
 use petgraph::graphmap::DiGraphMap;
@@ -170,7 +172,8 @@ impl Crate {
         self.modules[module].named.extend(reader.named);
     }
 
-    /// Where `segments`, written in `module`, lead. The modules by whose `use` they go are put to `by`.
+    /// Where `segments`, written in `module`, lead. The modules by whose `use` they go are put to
+    /// `by`.
     fn resolve(
         &self,
         segments: &[String],
@@ -198,7 +201,8 @@ impl Crate {
                 "self" => resolved,
                 "super" => Resolved::Module(self.modules[here].parent?),
                 name => {
-                    // A name that is not found is still one of this module: that of a macro, or of what a macro has made.
+                    // A name that is not found is still one of this module: that of a macro, or of
+                    // what a macro has made.
                     self.member(here, name, by, depth).unwrap_or(Resolved::Item(here))
                 }
             };

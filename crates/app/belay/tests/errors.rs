@@ -201,7 +201,8 @@ fn the_doctor_misses_a_relative_mountpoint() {
     assert!(text.contains("/nope is not there") && text.contains("mkdir"), "{text}");
 }
 
-/// Programs that start others, which nobody has a list of, are told by what they are: not by their names.
+/// Programs that start others, which nobody has a list of, are told by what they are: not by their
+/// names.
 #[test]
 fn the_doctor_names_what_starts_others() {
     let dir = tempfile::tempdir().expect("tempdir");
@@ -296,7 +297,8 @@ fn a_pipe_that_nobody_reads_ends_it_quietly() {
     }
 }
 
-/// What belay makes is its owner's, whatever the umask; and so is a state directory that an earlier one has made too narrow.
+/// What belay makes is its owner's, whatever the umask; and so is a state directory that an earlier
+/// one has made too narrow.
 #[test]
 fn s58_a_state_directory_is_its_owners_whatever_the_umask() {
     if !can_hold() {
@@ -405,8 +407,8 @@ fn the_doctor_tells_what_it_finds() {
     check("shim library");
 }
 
-/// Who is root in a user namespace alone has the state directory on a file system of its own, and the doctor says where it may
-/// not be.
+/// Who is root in a user namespace alone has the state directory on a file system of its own, and
+/// the doctor says where it may not be.
 #[test]
 fn s58_state_directories_in_a_namespace_of_a_user() {
     if !can_mount() {
@@ -535,7 +537,8 @@ fn text_of(command: &Command) -> String {
     text(&run(command))
 }
 
-/// What an ordinary user lacks for a daemon that others are to see is said when its start fails of that.
+/// What an ordinary user lacks for a daemon that others are to see is said when its start fails of
+/// that.
 #[test]
 fn what_allow_other_takes_is_said() {
     if !can_hold() {

@@ -1,4 +1,5 @@
-//! docs/failure-classes.md names, for each class of failure, the tests that exclude it: all of them exist.
+//! docs/failure-classes.md names, for each class of failure, the tests that exclude it: all of them
+//! exist.
 
 use std::collections::BTreeSet;
 use std::fs;

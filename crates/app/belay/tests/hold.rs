@@ -301,7 +301,8 @@ fn a_daemon_that_uses_too_much_memory_is_restarted() {
     assert!(held.report(1).contains("its memory"), "{}", held.report(1));
 }
 
-/// A stop is asked for like any other death, but nothing dies of it: the hang is noticed all the same.
+/// A stop is asked for like any other death, but nothing dies of it: the hang is noticed all the
+/// same.
 #[test]
 fn a_daemon_that_was_stopped_on_request_is_restarted() {
     if !can_hold() {

@@ -1,5 +1,6 @@
-//! What a held mount needs, and what becomes of it when that is gone: belay's own files, the daemon's program, all processes.
-//! These need root, bindfs and a built shim, and are skipped without.
+//! What a held mount needs, and what becomes of it when that is gone: belay's own files, the
+//! daemon's program, all processes. These need root, bindfs and a built shim, and are skipped
+//! without.
 
 mod common;
 
@@ -108,7 +109,8 @@ fn falls_back(corrupt: impl Fn(&Held), said: &str) {
     let reason = program_reason(&status).unwrap_or_else(|| panic!("{status}\n{}", held.log()));
     assert!(reason.contains(said) && reason.contains("daemon"), "{reason}");
     assert!(text(&held.ask(&["status"])).contains("DEGRADED"));
-    // What is known not to serve is not tried at each crash; nor does it matter who starts the next one.
+    // What is known not to serve is not tried at each crash; nor does it matter who starts the next
+    // one.
     let failed = status["failed_starts"].clone();
     crash_all(&held);
     let status = held.wait_for("serving");
@@ -229,7 +231,8 @@ fn kill_all(held: &Held) {
     }
 }
 
-/// S89: keeper, supervisor and daemon are killed at once: it is said, and cleared away by whoever comes next.
+/// S89: keeper, supervisor and daemon are killed at once: it is said, and cleared away by whoever
+/// comes next.
 #[test]
 fn s89_a_dead_mount_is_shown_and_taken_away() {
     if !can_hold() {

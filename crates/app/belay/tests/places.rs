@@ -14,7 +14,8 @@ fn again(held: &Held) -> Command {
     command
 }
 
-/// What a unmounted place's belay has still to do is waited for by the next one, however long that takes it.
+/// What a unmounted place's belay has still to do is waited for by the next one, however long that
+/// takes it.
 #[test]
 fn s80_a_place_is_free_as_soon_as_it_is_unmounted() {
     if !can_hold() {
@@ -158,7 +159,8 @@ impl Drop for Silent {
     }
 }
 
-/// S80: a start that waits for a file system which does not answer keeps nobody from the place that it names.
+/// S80: a start that waits for a file system which does not answer keeps nobody from the place that
+/// it names.
 #[test]
 fn s80_what_does_not_answer_is_waited_for_without_the_place() {
     if !can_hold() {

@@ -1,5 +1,5 @@
-//! `belay qualify` on real daemons: it finds the policy that is known to be needed, and leaves nothing behind. These need
-//! root, the daemons and a built shim, and are skipped without.
+//! `belay qualify` on real daemons: it finds the policy that is known to be needed, and leaves
+//! nothing behind. These need root, the daemons and a built shim, and are skipped without.
 
 mod common;
 
@@ -267,7 +267,8 @@ fn an_interrupt_leaves_nothing_behind() {
     scratch.is_clean();
 }
 
-/// libfuse's example, with something put at the start of its `main`; nothing if it cannot be built here.
+/// libfuse's example, with something put at the start of its `main`; nothing if it cannot be built
+/// here.
 fn example(scratch: &Scratch, first: &str) -> Option<PathBuf> {
     let begin = "int main(int argc, char *argv[])\n{";
     patched(scratch, |source| source.replace(begin, &format!("{begin}{first}")))
@@ -295,8 +296,8 @@ fn patched(scratch: &Scratch, patch: impl FnOnce(&str) -> String) -> Option<Path
     built.then_some(program)
 }
 
-/// It makes everything as the user that it runs as, by one call: nothing is left open that the successor could not be
-/// asked for.
+/// It makes everything as the user that it runs as, by one call: nothing is left open that the
+/// successor could not be asked for.
 #[test]
 fn a_passthrough_example_needs_no_more_than_reconcile() {
     if !can_hold() {

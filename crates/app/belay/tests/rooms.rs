@@ -1,5 +1,5 @@
-//! ARCHITECTURE.md: its drawing, which says which crate is in which room and which ones it uses, is compared with what cargo
-//! says; the files that it names are looked for.
+//! ARCHITECTURE.md: its drawing, which says which crate is in which room and which ones it uses, is
+//! compared with what cargo says; the files that it names are looked for.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,7 +80,8 @@ fn no_crate_uses_one_above_it_or_of_a_room_that_is_none_of_its_business() {
                 ("app", "proof") => ["study", "faults"].contains(&used.as_str()),
                 // The simulation, and a benchmark, are built around what ships.
                 ("proof", "hold") => ["sim", "bench"].contains(&name.as_str()),
-                // Who kills a volume's processes aims by its memory, in which a checkpoint shows that is under way.
+                // Who kills a volume's processes aims by its memory, in which a checkpoint shows
+                // that is under way.
                 ("proof", "volume") => name == "volume-sim" || (name == "chaos" && used == "stack"),
                 _ => false,
             };
@@ -119,33 +120,51 @@ fn the_files_that_the_page_names_are_there() {
 
 /// Lines of a module without its tests.
 const MOST_LINES: usize = 400;
+/// Columns of a comment. One that cannot be broken, as a row of a table, may be wider.
+const MOST_COLUMNS: usize = 100;
+
+/// All sources in Rust, with what is in them.
+fn sources() -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    below(&root().join("crates"), &mut found);
+    found.retain(|path| path.extension().is_some_and(|end| end == "rs"));
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).expect("a source");
+        (path, text)
+    };
+    let sources: Vec<_> = found.into_iter().map(read).collect();
+    assert!(sources.len() > 300, "{} sources were looked at", sources.len());
+    sources
+}
 
 /// A module that has grown long has parts of its own by then.
 #[test]
 fn no_module_is_long() {
-    let mut folders = vec![root().join("crates")];
-    let (mut looked, mut long) = (0, Vec::new());
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let is_module = path.extension().is_some_and(|end| end == "rs")
-                && path.components().any(|part| part.as_os_str() == "src")
-                && path.file_stem().is_none_or(|stem| stem != "tests");
-            if !is_module {
-                continue;
-            }
-            looked += 1;
-            let text = std::fs::read_to_string(&path).expect("a module");
-            let lines = text.lines().take_while(|line| line.trim() != "#[cfg(test)]").count();
-            if lines > MOST_LINES {
-                long.push(format!("{}: {lines} lines", path.display()));
+    let mut long = Vec::new();
+    for (path, text) in sources() {
+        let is_module = path.components().any(|part| part.as_os_str() == "src")
+            && path.file_stem().is_none_or(|stem| stem != "tests");
+        let lines = text.lines().take_while(|line| line.trim() != "#[cfg(test)]").count();
+        if is_module && lines > MOST_LINES {
+            long.push(format!("{}: {lines} lines", path.display()));
+        }
+    }
+    assert!(long.is_empty(), "longer than {MOST_LINES} lines: {long:#?}");
+}
+
+/// rustfmt wraps code, and leaves comments as they are.
+#[test]
+fn no_comment_is_wide() {
+    let mut wide = Vec::new();
+    for (path, text) in sources() {
+        for (line, number) in text.lines().zip(1..) {
+            let comment = line.trim_start().strip_prefix("//");
+            let words = comment.map(|text| text.trim_start_matches(['/', '!']).trim_start());
+            let may_break = |words: &str| !words.starts_with('|') && words.contains(' ');
+            if line.chars().count() > MOST_COLUMNS && words.is_some_and(may_break) {
+                wide.push(format!("{}:{number}", path.display()));
             }
         }
     }
-    assert!(looked > 300, "{looked} modules were looked at");
-    assert!(long.is_empty(), "longer than {MOST_LINES} lines: {long:#?}");
+    assert!(wide.is_empty(), "wider than {MOST_COLUMNS} columns: {wide:#?}");
 }

@@ -110,8 +110,8 @@ fn limit_files(pid: i32, bytes: Option<u64>) {
     prlimit(Pid::from_raw(pid), Resource::Fsize, limit).expect("prlimit");
 }
 
-/// Nor does one that comes when the mount is served: what cannot be written any more is counted and said, and both of belay's
-/// processes live, go on with their work, and have successors.
+/// Nor does one that comes when the mount is served: what cannot be written any more is counted and
+/// said, and both of belay's processes live, go on with their work, and have successors.
 #[test]
 fn a_limit_of_file_size_ends_nothing_later() {
     if !can_hold() {

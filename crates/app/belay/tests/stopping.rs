@@ -177,7 +177,8 @@ impl Drop for Bound {
     }
 }
 
-/// A process in a mount namespace of its own that nothing of the host's reaches, as in a container. It says when it is there.
+/// A process in a mount namespace of its own that nothing of the host's reaches, as in a container.
+/// It says when it is there.
 fn contained(held: &Held, script: &str) -> Other {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "bash", "-c", script, "-"]);

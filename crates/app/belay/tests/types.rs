@@ -1,5 +1,5 @@
-//! ARCHITECTURE.md: its table of the largest types is compared with the code: how many fields each has, and how many files
-//! implement it.
+//! ARCHITECTURE.md: its table of the largest types is compared with the code: how many fields each
+//! has, and how many files implement it.
 
 use std::path::{Path, PathBuf};
 use syn::{Item, Type};

@@ -1,4 +1,5 @@
-//! `belay volume`: volumes are made, listed, checked and looked into, and what is wrong is refused with the cause and the next step.
+//! `belay volume`: volumes are made, listed, checked and looked into, and what is wrong is refused
+//! with the cause and the next step.
 
 mod volumes;
 

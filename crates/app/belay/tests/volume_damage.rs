@@ -1,5 +1,5 @@
-//! `belay volume check` on damaged volumes: what is damaged is named by its path, the rest is unharmed, and whatever is on a disk nothing
-//! hangs or dies of it.
+//! `belay volume check` on damaged volumes: what is damaged is named by its path, the rest is
+//! unharmed, and whatever is on a disk nothing hangs or dies of it.
 
 mod volumes;
 

@@ -1,8 +1,8 @@
-//! How a process shows that it gets on: four words that somebody else looks at now and then. A fifth one tells the process that it is to
-//! end.
+//! How a process shows that it gets on: four words that somebody else looks at now and then. A
+//! fifth one tells the process that it is to end.
 //!
-//! Invariant: a thread that waits for another process or for a disk says so before, and takes that back behind: that is no hang of the
-//! process, however long it takes.
+//! Invariant: a thread that waits for another process or for a disk says so before, and takes that
+//! back behind: that is no hang of the process, however long it takes.
 
 use crate::words::Memory;
 
@@ -14,8 +14,8 @@ const GAVE_UP: usize = 2;
 const LIVES: usize = 3;
 const TOLD: usize = 4;
 
-/// Where the word is, in bytes, that is not 0 if the process is to end for good when it is asked to. Whoever asks writes it before, and
-/// takes it back before the next life begins.
+/// Where the word is, in bytes, that is not 0 if the process is to end for good when it is asked
+/// to. Whoever asks writes it before, and takes it back before the next life begins.
 pub const TOLD_AT: u64 = 8 * TOLD as u64;
 
 /// The pulse of a process.

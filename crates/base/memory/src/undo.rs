@@ -1,15 +1,15 @@
 //! Changes that are all or nothing, whenever their maker dies.
 //!
-//! A change is a series of word stores that ends with [`UndoLog::commit`]. Before each store the old
-//! value is put on record in the undo area; `commit` empties that area with one store. A process that
-//! is killed in between leaves an area that is not empty, and [`UndoLog::recover`] puts the old values
-//! back. So every change either happened or did not.
+//! A change is a series of word stores that ends with [`UndoLog::commit`]. Before each store the
+//! old value is put on record in the undo area; `commit` empties that area with one store. A
+//! process that is killed in between leaves an area that is not empty, and [`UndoLog::recover`]
+//! puts the old values back. So every change either happened or did not.
 //!
 //! * One process makes changes at a time, and one thread of it.
 //! * It guards against the death of processes, not of the machine, so program order is all that it
 //!   needs.
-//! * A change that has more stores than the area has room for says so in the area before it goes on.
-//!   If its maker dies then, nobody can tell what the memory held before: `recover` fails.
+//! * A change that has more stores than the area has room for says so in the area before it goes
+//!   on. If its maker dies then, nobody can tell what the memory held before: `recover` fails.
 
 use crate::words::Memory;
 use std::cell::Cell;
@@ -17,8 +17,8 @@ use std::cell::Cell;
 /// What the area's first word says of a change that did not fit.
 const OVERFLOWN: u64 = u64::MAX;
 
-/// A process has died in a change for which the undo area had no room, or has written rubbish there:
-/// the memory may be half changed.
+/// A process has died in a change for which the undo area had no room, or has written rubbish
+/// there: the memory may be half changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a change was cut off that is not on record as a whole")]
 pub struct Overflow;
@@ -69,7 +69,8 @@ impl UndoLog {
         self.used.set(0);
     }
 
-    /// Takes back a change that a dead process has left half made. Gives the number of words restored.
+    /// Takes back a change that a dead process has left half made. Gives the number of words
+    /// restored.
     ///
     /// # Errors
     /// [`Overflow`]; nothing is changed then, so who comes later is told the same.

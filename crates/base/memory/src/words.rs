@@ -78,8 +78,8 @@ pub trait Memory {
         }
     }
 
-    /// Tells that `bytes` bytes from word `at` on are going to be written soon: they may be brought into the processor's
-    /// cache. Changes nothing.
+    /// Tells that `bytes` bytes from word `at` on are going to be written soon: they may be brought
+    /// into the processor's cache. Changes nothing.
     #[inline]
     fn prefetch(&self, _at: usize, _bytes: usize) {}
 }

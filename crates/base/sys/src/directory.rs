@@ -3,8 +3,8 @@
 use rustix::fd::BorrowedFd;
 use std::io;
 
-/// Calls `act` in a thread of its own whose working directory is `directory`: for system calls that take a path and no
-/// descriptor, such as umount(2). Nobody else's working directory changes.
+/// Calls `act` in a thread of its own whose working directory is `directory`: for system calls that
+/// take a path and no descriptor, such as umount(2). Nobody else's working directory changes.
 ///
 /// # Errors
 /// Those of unshare(2), fchdir(2) and of starting a thread.
@@ -13,8 +13,8 @@ pub fn in_directory<T: Send>(
     act: impl FnOnce() -> T + Send,
 ) -> io::Result<T> {
     let inside = move || {
-        // SAFETY: takes this thread alone, which ends with this closure, out of the sharing of root and working
-        // directory; no memory and no descriptor is concerned.
+        // SAFETY: takes this thread alone, which ends with this closure, out of the sharing of root
+        // and working directory; no memory and no descriptor is concerned.
         if unsafe { libc::unshare(libc::CLONE_FS) } < 0 {
             return Err(io::Error::last_os_error());
         }

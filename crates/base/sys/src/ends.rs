@@ -2,9 +2,10 @@
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// Ends this process as `signal` does, without a core of its own, whatever it has set for that signal. Past the C library: whoever
-/// stands in front of it takes what goes through it for a signal that this process sends itself.
-/// If the signal does not end it, it ends with 128 and the signal's number.
+/// Ends this process as `signal` does, without a core of its own, whatever it has set for that
+/// signal. Past the C library: whoever stands in front of it takes what goes through it for a
+/// signal that this process sends itself. If the signal does not end it, it ends with 128 and the
+/// signal's number.
 pub fn end_by(signal: i32) -> ! {
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     // SAFETY: the default action, which is no function; past the library, as above.
@@ -29,11 +30,12 @@ pub fn end_by(signal: i32) -> ! {
     unsafe { libc::_exit(128 + signal) }
 }
 
-/// Has this process end by faults, and by signals that look like them. Until then Rust's runtime has handlers for them, which take the
-/// first one that somebody sends for nothing.
+/// Has this process end by faults, and by signals that look like them. Until then Rust's runtime
+/// has handlers for them, which take the first one that somebody sends for nothing.
 pub fn end_by_faults() {
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
-        // SAFETY: the default action, which is no function. What is taken away only words the report of a stack that overflows.
+        // SAFETY: the default action, which is no function. What is taken away only words the
+        // report of a stack that overflows.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
 }
@@ -47,8 +49,8 @@ pub enum GoesOn {
     Free,
 }
 
-/// Has a thread that this one traces, and that has stopped, go on, with that signal if it is not 0: any of the kernel's. It may have
-/// ended meanwhile.
+/// Has a thread that this one traces, and that has stopped, go on, with that signal if it is not 0:
+/// any of the kernel's. It may have ended meanwhile.
 pub fn go_on(thread: i32, how: GoesOn, signal: i32) {
     let request = match how {
         GoesOn::ToNextCall => libc::PTRACE_SYSCALL,

@@ -1,4 +1,5 @@
-//! The gate at which a process waits that is started before it is needed: a socket, through which comes what it is to be.
+//! The gate at which a process waits that is started before it is needed: a socket, through which
+//! comes what it is to be.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::retry_on_intr;
@@ -31,8 +32,9 @@ pub fn open(gate: &impl AsFd, generation: u32, options: u64) -> io::Result<()> {
     }
 }
 
-/// Waits until the gate is opened; gives the generation and the options. From then on this process outlives who has started it.
-/// `None`: the other end is gone, and with it any use for this process.
+/// Waits until the gate is opened; gives the generation and the options. From then on this process
+/// outlives who has started it. `None`: the other end is gone, and with it any use for this
+/// process.
 pub fn pass(gate: &impl AsFd) -> Option<(u32, u64)> {
     let mut words = [[0; 8]; 2];
     // One more byte would be there if it were another message.

@@ -1,13 +1,15 @@
 //! Mappings of files that others can make shorter.
 //!
-//! A look behind the end of a file raises SIGBUS, which ends the process. A process that must outlive those with whom it shares
-//! a file guards its mapping: at the first such signal that is about a guarded mapping all of that is replaced by memory of its
-//! own, all zero, and it goes on. That what it had mapped is lost is then for it to find out ([`is_lost`]).
+//! A look behind the end of a file raises SIGBUS, which ends the process. A process that must
+//! outlive those with whom it shares a file guards its mapping: at the first such signal that is
+//! about a guarded mapping all of that is replaced by memory of its own, all zero, and it goes on.
+//! That what it had mapped is lost is then for it to find out ([`is_lost`]).
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Once, PoisonError, RwLock};
 
-/// Start and length of what is guarded, 0 for nothing. A process has one recorder, and tests have a few.
+/// Start and length of what is guarded, 0 for nothing. A process has one recorder, and tests have a
+/// few.
 static GUARDED: [(AtomicUsize, AtomicUsize); 8] =
     [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; 8];
 static LOST: AtomicBool = AtomicBool::new(false);
@@ -47,14 +49,16 @@ fn install() {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_bus as unsafe extern "C" fn(_, _, _) as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: the handler makes only system calls and atomic loads, and touches nothing else of the process.
+    // SAFETY: the handler makes only system calls and atomic loads, and touches nothing else of the
+    // process.
     unsafe { libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) };
 }
 
 /// # Safety
 /// It is called by the kernel alone, as the handler of a signal with SA_SIGINFO.
 unsafe extern "C" fn on_bus(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel hands a valid siginfo to a handler with SA_SIGINFO, and it stays until that returns.
+    // SAFETY: the kernel hands a valid siginfo to a handler with SA_SIGINFO, and it stays until
+    // that returns.
     let Some(info) = (unsafe { info.as_ref() }) else { return };
     let code = info.si_code;
     // SAFETY: SIGBUS has an address.
@@ -65,8 +69,9 @@ unsafe extern "C" fn on_bus(signal: libc::c_int, info: *mut libc::siginfo_t, _: 
         (code > 0 && address.checked_sub(at)? < length).then_some((at, length))
     });
     if let Some((at, length)) = found {
-        // SAFETY: exactly the range of a mapping that its owner guards until it unmaps it, and which it reaches only through
-        // atomics: memory that is all zero is as good for these as any. errno is not touched where this succeeds.
+        // SAFETY: exactly the range of a mapping that its owner guards until it unmaps it, and
+        // which it reaches only through atomics: memory that is all zero is as good for these as
+        // any. errno is not touched where this succeeds.
         let done = unsafe {
             libc::mmap(
                 at as *mut libc::c_void,
@@ -85,7 +90,8 @@ unsafe extern "C" fn on_bus(signal: libc::c_int, info: *mut libc::siginfo_t, _: 
     // SAFETY: the default action for a signal that is not for this handler.
     unsafe { libc::signal(signal, libc::SIG_DFL) };
     if code <= 0 {
-        // SAFETY: sends this process the signal that it was sent, which ends it when the handler returns.
+        // SAFETY: sends this process the signal that it was sent, which ends it when the handler
+        // returns.
         unsafe { libc::raise(signal) };
     }
 }

@@ -5,10 +5,12 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
-/// How often the kernel is asked. What lies on file systems of this machine it always knows, as the mount there keeps it.
+/// How often the kernel is asked. What lies on file systems of this machine it always knows, as the
+/// mount there keeps it.
 const TRIES: u32 = 100;
 
-/// Opens `path` from `folder` on as far as the kernel knows it: nobody is asked, or waited for. Allocates nothing for a `CStr`.
+/// Opens `path` from `folder` on as far as the kernel knows it: nobody is asked, or waited for.
+/// Allocates nothing for a `CStr`.
 ///
 /// # Errors
 /// Those of openat2(2): `EAGAIN` if the kernel does not know it.

@@ -1,5 +1,6 @@
-//! mount(2), umount2(2) and recvmsg(2) by way of the C library, so that what stands in front of it sees them: in a process that the shim is
-//! preloaded into they are a daemon's. rustix calls the kernel without it.
+//! mount(2), umount2(2) and recvmsg(2) by way of the C library, so that what stands in front of it
+//! sees them: in a process that the shim is preloaded into they are a daemon's. rustix calls the
+//! kernel without it.
 
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ffi::{CStr, c_ulong};
@@ -36,12 +37,14 @@ pub fn unmount(target: &CStr, flags: i32) -> io::Result<()> {
     }
 }
 
-/// Receives one descriptor from a socket; `None` if none has come with what is there. Does not wait.
+/// Receives one descriptor from a socket; `None` if none has come with what is there. Does not
+/// wait.
 ///
 /// # Errors
 /// Those of recvmsg(2).
 pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
-    /// Bytes of one descriptor with its header, without what would make room for another: CMSG_LEN(4).
+    /// Bytes of one descriptor with its header, without what would make room for another:
+    /// CMSG_LEN(4).
     const ONE: usize = 20;
     /// Where the kernel wants it to lie.
     #[repr(C, align(8))]
@@ -73,7 +76,8 @@ pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     let data = unsafe { libc::CMSG_DATA(header) }.cast::<i32>();
     // SAFETY: a message with rights has one descriptor at least, and it lies behind its header.
     let number = unsafe { data.read_unaligned() };
-    // SAFETY: the kernel has just made this descriptor for the caller. The room is for one, so there is no other.
+    // SAFETY: the kernel has just made this descriptor for the caller. The room is for one, so
+    // there is no other.
     Ok(Some(unsafe { OwnedFd::from_raw_fd(number) }))
 }
 

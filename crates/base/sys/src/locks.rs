@@ -1,4 +1,5 @@
-//! Locks of open file descriptions (`F_OFD_SETLK`): they have a range, and go with the last descriptor, in whichever process.
+//! Locks of open file descriptions (`F_OFD_SETLK`): they have a range, and go with the last
+//! descriptor, in whichever process.
 
 use rustix::fd::{AsRawFd, BorrowedFd};
 use std::io;
@@ -29,22 +30,26 @@ fn flock(kind: libc::c_int, start: u64, length: u64) -> libc::flock64 {
 /// Locks `length` bytes from `start` on, or says at once that somebody has some of them.
 ///
 /// # Errors
-/// Those of fcntl(2): `EAGAIN` if another description has a lock there, `EBADF` if it is not open for what that takes.
+/// Those of fcntl(2): `EAGAIN` if another description has a lock there, `EBADF` if it is not open
+/// for what that takes.
 pub fn lock_range(file: BorrowedFd<'_>, lock: Lock, start: u64, length: u64) -> io::Result<()> {
     let kind = if lock == Lock::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
     let range = flock(kind, start, length);
-    // SAFETY: a live descriptor, and a structure of this command's that lives as long as the call, which only reads it.
+    // SAFETY: a live descriptor, and a structure of this command's that lives as long as the call,
+    // which only reads it.
     let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Whether another description has a lock of this kind anywhere in the file. Locks of processes (`F_SETLK`) do not count.
+/// Whether another description has a lock of this kind anywhere in the file. Locks of processes
+/// (`F_SETLK`) do not count.
 ///
 /// # Errors
 /// Those of fcntl(2).
 pub fn has_ranges(file: BorrowedFd<'_>) -> io::Result<bool> {
     let mut range = flock(libc::F_WRLCK, 0, u64::MAX);
-    // SAFETY: a live descriptor, and a structure of this command's that lives as long as the call, which writes to it.
+    // SAFETY: a live descriptor, and a structure of this command's that lives as long as the call,
+    // which writes to it.
     let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut range) };
     if done < 0 {
         return Err(io::Error::last_os_error());
@@ -52,14 +57,15 @@ pub fn has_ranges(file: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(libc::c_int::from(range.l_type) != libc::F_UNLCK && range.l_pid == -1)
 }
 
-/// Waits until this process alone has the lock of a file (`F_SETLKW`). It goes when the process ends, or closes any descriptor of
-/// that file, so the file is opened once and stays open.
+/// Waits until this process alone has the lock of a file (`F_SETLKW`). It goes when the process
+/// ends, or closes any descriptor of that file, so the file is opened once and stays open.
 ///
 /// # Errors
 /// Those of fcntl(2).
 pub fn lock_for_process(file: BorrowedFd<'_>) -> io::Result<()> {
     let range = flock(libc::F_WRLCK, 0, u64::MAX);
-    // SAFETY: a live descriptor, and a structure of this command's that lives as long as the call, which only reads it.
+    // SAFETY: a live descriptor, and a structure of this command's that lives as long as the call,
+    // which only reads it.
     let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLKW, &raw const range) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -70,7 +76,8 @@ pub fn lock_for_process(file: BorrowedFd<'_>) -> io::Result<()> {
 /// Those of fcntl(2).
 pub fn process_with_lock(file: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     let mut range = flock(libc::F_WRLCK, 0, u64::MAX);
-    // SAFETY: a live descriptor, and a structure of this command's that lives as long as the call, which writes to it.
+    // SAFETY: a live descriptor, and a structure of this command's that lives as long as the call,
+    // which writes to it.
     let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut range) };
     if done < 0 {
         return Err(io::Error::last_os_error());
@@ -122,7 +129,8 @@ mod tests {
             assert_eq!(why.raw_os_error(), Some(libc::EAGAIN));
         }
         drop((one, two));
-        // A process that another test has just started has copies of all descriptors, until it executes its program.
+        // A process that another test has just started has copies of all descriptors, until it
+        // executes its program.
         let end = Instant::now() + Duration::from_secs(10);
         while has_ranges(three.as_fd()).expect("get") {
             assert!(Instant::now() < end, "a closed file has its lock yet");

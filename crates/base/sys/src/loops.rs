@@ -22,11 +22,12 @@ pub struct LoopFile {
 /// The file behind a loop device.
 ///
 /// # Errors
-/// Those of ioctl(2): `ENOTTY` or `EINVAL` of what is no loop device, `ENXIO` of one without a file.
+/// Those of ioctl(2): `ENOTTY` or `EINVAL` of what is no loop device, `ENXIO` of one without a
+/// file.
 pub fn loop_file(device: BorrowedFd<'_>) -> io::Result<LoopFile> {
     let mut info = [0_u64; WORDS];
-    // SAFETY: a live descriptor, and memory of the size and alignment of the structure, which this kind of call fills; of
-    // what is no loop device it is refused.
+    // SAFETY: a live descriptor, and memory of the size and alignment of the structure, which this
+    // kind of call fills; of what is no loop device it is refused.
     let done = unsafe { libc::ioctl(device.as_raw_fd(), GET_STATUS as _, info.as_mut_ptr()) };
     if done < 0 {
         return Err(io::Error::last_os_error());

@@ -1,9 +1,10 @@
-//! Mailboxes: socket pairs in which a descriptor stays as a message that is only looked at, so whoever holds the mailbox
-//! holds what is in it.
+//! Mailboxes: socket pairs in which a descriptor stays as a message that is only looked at, so
+//! whoever holds the mailbox holds what is in it.
 //!
-//! Through one of them fusermount hands over the device of a mount that it makes. In the other a daemon leaves its image: a
-//! descriptor is a capability, what its holder may do whoever it is; so what is left there lets belay do no more than the
-//! daemon could, though the daemon may be the enemy by then. Only the first message counts.
+//! Through one of them fusermount hands over the device of a mount that it makes. In the other a
+//! daemon leaves its image: a descriptor is a capability, what its holder may do whoever it is; so
+//! what is left there lets belay do no more than the daemon could, though the daemon may be the
+//! enemy by then. Only the first message counts.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -43,8 +44,8 @@ pub fn for_image() -> Result<(OwnedFd, OwnedFd), Errno> {
 /// Leaves `image` in a mailbox. Waits for nobody.
 ///
 /// # Errors
-/// Those of sendmsg(2): `EAGAIN` if there is no room, which means that something is there; `ENOTSOCK` if the number of the
-/// mailbox has come to mean something else.
+/// Those of sendmsg(2): `EAGAIN` if there is no room, which means that something is there;
+/// `ENOTSOCK` if the number of the mailbox has come to mean something else.
 pub fn leave(post: BorrowedFd<'_>, image: BorrowedFd<'_>) -> Result<(), Errno> {
     if sockopt::socket_type(post)? != SocketType::SEQPACKET {
         return Err(Errno::NOTSOCK);
@@ -59,8 +60,8 @@ pub fn leave(post: BorrowedFd<'_>, image: BorrowedFd<'_>) -> Result<(), Errno> {
     sendmsg(post, &[IoSlice::new(&[0])], &mut control, flags).map(drop)
 }
 
-/// The image in its mailbox, if what was left there first is one; it also stays there. The caller may have to wait for whoever
-/// serves what is there.
+/// The image in its mailbox, if what was left there first is one; it also stays there. The caller
+/// may have to wait for whoever serves what is there.
 pub fn look_for_image(mail: BorrowedFd<'_>) -> Option<OwnedFd> {
     look_for(mail, is_image)
 }
@@ -74,11 +75,12 @@ pub fn is_image(fd: BorrowedFd<'_>) -> bool {
     matches!(kind, Ok(FileType::RegularFile | FileType::BlockDevice)) && writes
 }
 
-/// Bytes of a message of the kernel's with one descriptor, without what would make room for another: CMSG_LEN(4).
+/// Bytes of a message of the kernel's with one descriptor, without what would make room for
+/// another: CMSG_LEN(4).
 const ONE: usize = 20;
 
-/// Others that somebody sends along are not received: who has received one must close it, and close(2) may wait for whoever
-/// serves the file.
+/// Others that somebody sends along are not received: who has received one must close it, and
+/// close(2) may wait for whoever serves the file.
 #[repr(align(8))]
 struct RoomForOne([MaybeUninit<u8>; ONE]);
 
@@ -89,7 +91,8 @@ pub fn has_mail(mail: BorrowedFd<'_>) -> bool {
     poll(&mut fds, Some(&none)).is_ok() && fds[0].revents().contains(PollFlags::IN)
 }
 
-/// What was not wanted is closed, which may wait for whoever serves it: so who must answer has another process look.
+/// What was not wanted is closed, which may wait for whoever serves it: so who must answer has
+/// another process look.
 fn look_for(mail: BorrowedFd<'_>, is_wanted: fn(BorrowedFd<'_>) -> bool) -> Option<OwnedFd> {
     let mut room = RoomForOne([MaybeUninit::uninit(); ONE]);
     let mut control = RecvAncillaryBuffer::new(&mut room.0);

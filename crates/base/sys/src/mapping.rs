@@ -57,12 +57,14 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Memory of this process's own in the place of a file, all zero: for who finds that the file is corrupt.
+    /// Memory of this process's own in the place of a file, all zero: for who finds that the file
+    /// is corrupt.
     ///
     /// # Errors
     /// Those of mmap(2).
     pub fn blank(len: usize) -> io::Result<Self> {
-        // SAFETY: no address is asked for (null), so the kernel places the mapping where nothing else is mapped.
+        // SAFETY: no address is asked for (null), so the kernel places the mapping where nothing
+        // else is mapped.
         let base = unsafe {
             mmap_anonymous(
                 std::ptr::null_mut(),
@@ -76,7 +78,8 @@ impl Mapping {
         Ok(Self { base, words: len / 8 })
     }
 
-    /// Has this process live on when somebody makes the file shorter; see [`crate::is_lost`]. `false` if that cannot be had.
+    /// Has this process live on when somebody makes the file shorter; see [`crate::is_lost`].
+    /// `false` if that cannot be had.
     pub fn guard(&self) -> bool {
         crate::guard::add(self.base.as_ptr() as usize, self.words * 8)
     }
@@ -97,8 +100,8 @@ impl Mapping {
         }
     }
 
-    /// Asks for large pages behind `len` bytes from byte `offset` on, where the file may have them. It is a wish: whoever
-    /// does not get them has small ones.
+    /// Asks for large pages behind `len` bytes from byte `offset` on, where the file may have them.
+    /// It is a wish: whoever does not get them has small ones.
     pub fn prefer_large(&self, offset: usize, len: usize) {
         let _ = self.advise(offset, len, libc::MADV_HUGEPAGE);
     }
@@ -112,11 +115,12 @@ impl Mapping {
         self.advise(offset, len, libc::MADV_REMOVE)
     }
 
-    /// Copies `bytes` into the mapping, from word `at` on, as fast as memory can be copied: not word by
-    /// word. `false` if they do not fit.
+    /// Copies `bytes` into the mapping, from word `at` on, as fast as memory can be copied: not
+    /// word by word. `false` if they do not fit.
     ///
-    /// The words must be the caller's to write: a reader that looks at them at the same time may see
-    /// any mixture of old and new. What makes them valid for others is an atomic store afterwards.
+    /// The words must be the caller's to write: a reader that looks at them at the same time may
+    /// see any mixture of old and new. What makes them valid for others is an atomic store
+    /// afterwards.
     #[inline]
     pub fn fill(&self, at: usize, bytes: &[u8]) -> bool {
         let Some(place) = self.words().get(at..) else { return false };
@@ -124,32 +128,34 @@ impl Mapping {
             return false;
         }
         let to = place.as_ptr().cast::<u8>().cast_mut();
-        // SAFETY: `to` is writable for `bytes.len()` bytes (just checked), within the mapping that this
-        // value keeps, and `bytes` lies elsewhere: nobody is given a slice of the mapping. The memory
-        // is behind `AtomicU64`s, which may be written through a shared reference. A process that
-        // reads the same words meanwhile reads them as atomics of its own mapping, and copes with
-        // whatever it finds, as it must cope with a writer that dies.
+        // SAFETY: `to` is writable for `bytes.len()` bytes (just checked), within the mapping that
+        // this value keeps, and `bytes` lies elsewhere: nobody is given a slice of the mapping. The
+        // memory is behind `AtomicU64`s, which may be written through a shared reference. A process
+        // that reads the same words meanwhile reads them as atomics of its own mapping, and copes
+        // with whatever it finds, as it must cope with a writer that dies.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         true
     }
 
-    /// Copies bytes of the mapping that start at word `at` to `out`, as fast as memory can be copied: not word by word.
-    /// `false` if there are not as many.
+    /// Copies bytes of the mapping that start at word `at` to `out`, as fast as memory can be
+    /// copied: not word by word. `false` if there are not as many.
     ///
-    /// Whoever writes to them at the same time makes `out` any mixture of old and new. It is a copy, to be validated.
+    /// Whoever writes to them at the same time makes `out` any mixture of old and new. It is a
+    /// copy, to be validated.
     #[inline]
     pub fn copy_out(&self, at: usize, out: &mut [u8]) -> bool {
         let Some(place) = self.words().get(at..) else { return false };
         if out.len() > size_of_val(place) {
             return false;
         }
-        // SAFETY: that many bytes lie at `place`, within the mapping that this value keeps (just checked).
+        // SAFETY: that many bytes lie at `place`, within the mapping that this value keeps (just
+        // checked).
         unsafe { copy_shared(place.as_ptr().cast(), out) };
         true
     }
 
-    /// Has the processor bring `bytes` bytes (whole lines of 64) from word `at` on into its cache, and does not wait for
-    /// that. Pages that were never touched stay so.
+    /// Has the processor bring `bytes` bytes (whole lines of 64) from word `at` on into its cache,
+    /// and does not wait for that. Pages that were never touched stay so.
     #[inline]
     pub fn prefetch(&self, at: usize, bytes: usize) {
         let place = self.words().get(at..).unwrap_or_default();
@@ -160,8 +166,8 @@ impl Mapping {
         }
     }
 
-    /// pwritev(2) of pieces of the mapping (byte offset, length; at most 64) to `file` at byte `at`.
-    /// Gives how much was written.
+    /// pwritev(2) of pieces of the mapping (byte offset, length; at most 64) to `file` at byte
+    /// `at`. Gives how much was written.
     ///
     /// # Errors
     /// Those of pwritev(2), as a raw errno; `EFAULT` if a piece lies outside of the mapping.
@@ -200,9 +206,9 @@ impl Mapping {
     #[inline]
     pub fn words(&self) -> &[AtomicU64] {
         // SAFETY: `base` is page-aligned and valid for `words * 8` bytes until `self` is dropped
-        // (the file was at least that long; it is sealed, or the mapping is guarded, or it is the daemon's own process
-        // that shortens it and dies of that); all
-        // access by this and other processes goes through atomics or the kernel.
+        // (the file was at least that long; it is sealed, or the mapping is guarded, or it is the
+        // daemon's own process that shortens it and dies of that); all access by this and other
+        // processes goes through atomics or the kernel.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
     }
 
@@ -255,10 +261,10 @@ impl Mapping {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn copy_shared(from: *const u8, out: &mut [u8]) {
-    // SAFETY: `from` may be read for `out.len()` bytes, says the caller; `out` lies elsewhere, as nobody is given a slice
-    // of a mapping. That other processes write to the source makes no race that the language knows of: the
-    // instruction stands for relaxed atomic loads of single bytes. The direction flag is clear, as it is wherever
-    // Rust's code enters assembly.
+    // SAFETY: `from` may be read for `out.len()` bytes, says the caller; `out` lies elsewhere, as
+    // nobody is given a slice of a mapping. That other processes write to the source makes no race
+    // that the language knows of: the instruction stands for relaxed atomic loads of single bytes.
+    // The direction flag is clear, as it is wherever Rust's code enters assembly.
     unsafe {
         std::arch::asm!(
             "rep movsb",
@@ -294,7 +300,8 @@ fn prefetch_line(at: *const i8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: a hint that reads nothing: it does not fault, wherever `at` points. SSE is part of x86-64.
+        // SAFETY: a hint that reads nothing: it does not fault, wherever `at` points. SSE is part
+        // of x86-64.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(at) };
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -311,7 +318,8 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         crate::guard::remove(self.base.as_ptr() as usize);
         // SAFETY: `base` and the length are those of the mapping made in `new`, unmapped only here;
-        // no borrow of it outlives `self`. A failure leaves the mapping in place, which is harmless.
+        // no borrow of it outlives `self`. A failure leaves the mapping in place, which is
+        // harmless.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.words * 8) };
     }
 }

@@ -4,7 +4,8 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{Errno, Result};
 
-/// Makes an empty memory file that can be sealed, and that nobody is to start: where `vm.memfd_noexec` is 2, no other can be had.
+/// Makes an empty memory file that can be sealed, and that nobody is to start: where
+/// `vm.memfd_noexec` is 2, no other can be had.
 ///
 /// # Errors
 /// Those of memfd_create(2).

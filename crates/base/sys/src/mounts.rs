@@ -1,5 +1,5 @@
-//! What the kernel says of mounts by their numbers, and what is changed of one by a descriptor. No path is gone, so nobody is
-//! asked who serves a file system.
+//! What the kernel says of mounts by their numbers, and what is changed of one by a descriptor. No
+//! path is gone, so nobody is asked who serves a file system.
 
 use crate::raw::syscall;
 use rustix::fd::{AsRawFd, BorrowedFd};
@@ -14,7 +14,8 @@ const ALL: u64 = u64::MAX;
 const BASIC: u64 = 2;
 /// Numbers of one call.
 const MANY: usize = 256;
-/// More mounts than these are not looked at: a mount namespace has at most 100000 unless somebody has changed that.
+/// More mounts than these are not looked at: a mount namespace has at most 100000 unless somebody
+/// has changed that.
 const MOST: usize = 1 << 20;
 
 /// `struct mnt_id_req`.
@@ -35,7 +36,8 @@ impl Request {
 /// Words of 8 bytes that `struct statmount` has.
 const WORDS: usize = 64;
 
-/// The number of the mount `id`, a line of this thread's mount table, that no other mount ever gets; `None` if it is not there.
+/// The number of the mount `id`, a line of this thread's mount table, that no other mount ever
+/// gets; `None` if it is not there.
 ///
 /// # Errors
 /// Those of listmount(2) and statmount(2): `ENOSYS` before Linux 6.8.
@@ -44,8 +46,8 @@ pub fn unique_number(id: u32) -> io::Result<Option<u64>> {
     for _ in 0..MOST / MANY {
         let mut found = [0_u64; MANY];
         let request = Request::new(ALL, last);
-        // SAFETY: a structure of the size that it says, which the kernel reads, and an array of as many words as is said,
-        // which it fills; both live during the call.
+        // SAFETY: a structure of the size that it says, which the kernel reads, and an array of as
+        // many words as is said, which it fills; both live during the call.
         let count = unsafe { syscall(LISTMOUNT, &raw const request, found.as_mut_ptr(), MANY, 0) };
         let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
         let found = found.get(..count).unwrap_or_default();
@@ -70,8 +72,8 @@ pub fn unique_number(id: u32) -> io::Result<Option<u64>> {
 fn id_of(unique: u64) -> io::Result<u32> {
     let request = Request::new(unique, BASIC);
     let mut words = [0_u64; WORDS];
-    // SAFETY: a structure of the size that it says, which the kernel reads, and memory of the length that is said, which it
-    // fills; both live during the call.
+    // SAFETY: a structure of the size that it says, which the kernel reads, and memory of the
+    // length that is said, which it fills; both live during the call.
     let done = unsafe {
         syscall(STATMOUNT, &raw const request, words.as_mut_ptr(), size_of_val(&words), 0)
     };
@@ -96,18 +98,19 @@ struct Attributes {
     users: u64,
 }
 
-/// Changes the mount of which `root` (`O_PATH` will do) is the root: sets its flags `set` and clears `clear`, which are
-/// `MOUNT_ATTR_*` of linux/mount.h. The file system is not asked, nor waited for.
+/// Changes the mount of which `root` (`O_PATH` will do) is the root: sets its flags `set` and
+/// clears `clear`, which are `MOUNT_ATTR_*` of linux/mount.h. The file system is not asked, nor
+/// waited for.
 ///
 /// # Errors
-/// Those of mount_setattr(2): `EBUSY` if it is to be read-only and somebody has it open for writing, `ENOSYS` before
-/// Linux 5.12.
+/// Those of mount_setattr(2): `EBUSY` if it is to be read-only and somebody has it open for
+/// writing, `ENOSYS` before Linux 5.12.
 pub fn change_mount(root: BorrowedFd<'_>, set: u64, clear: u64) -> io::Result<()> {
     let change = Attributes { set, clear, propagation: 0, users: 0 };
     let (number, size) = (root.as_raw_fd(), size_of::<Attributes>());
     let (flags, path) = (libc::AT_EMPTY_PATH, c"".as_ptr());
-    // SAFETY: an open descriptor, an empty string, and a structure of the size that is said, which the kernel reads; all live
-    // during the call.
+    // SAFETY: an open descriptor, an empty string, and a structure of the size that is said, which
+    // the kernel reads; all live during the call.
     let done =
         unsafe { syscall(libc::SYS_mount_setattr, number, path, flags, &raw const change, size) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

@@ -8,7 +8,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// What was at a path, pinned (`O_PATH`): it is not open, and it is what is opened later, whatever the path names by then.
+/// What was at a path, pinned (`O_PATH`): it is not open, and it is what is opened later, whatever
+/// the path names by then.
 #[derive(Debug)]
 pub struct PinnedFile {
     fd: OwnedFd,

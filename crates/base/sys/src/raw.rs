@@ -1,7 +1,7 @@
 //! syscall(2), past whatever stands in front of libc's.
 //!
-//! In a daemon that is the shim, which looks at what the daemon asks of the kernel by number. What belay asks itself
-//! must not come there again.
+//! In a daemon that is the shim, which looks at what the daemon asks of the kernel by number. What
+//! belay asks itself must not come there again.
 
 use libc::{c_int, c_long};
 
@@ -13,9 +13,10 @@ use libc::{c_int, c_long};
 pub const syscall: unsafe extern "C" fn(c_long, ...) -> c_long = {
     type Fixed = unsafe extern "C" fn(c_long, Word, Word, Word, Word, Word, Word) -> c_long;
     let fixed: Fixed = make;
-    // SAFETY: on both machines (System V, AAPCS64 on Linux) arguments of a variadic function lie where those of one with
-    // fixed ones lie. What was not given is of no meaning in its register, or on the stack, and the kernel looks at none
-    // that the call does not have; libc's own function does the same.
+    // SAFETY: on both machines (System V, AAPCS64 on Linux) arguments of a variadic function lie
+    // where those of one with fixed ones lie. What was not given is of no meaning in its register,
+    // or on the stack, and the kernel looks at none that the call does not have; libc's own
+    // function does the same.
     unsafe { std::mem::transmute::<Fixed, unsafe extern "C" fn(c_long, ...) -> c_long>(fixed) }
 };
 
@@ -34,8 +35,8 @@ extern "C" fn fail(result: c_long) -> c_long {
 /// Makes a system call.
 ///
 /// # Safety
-/// That of the system call. It has no frame: what comes back twice, or on another stack, may be called by it as by
-/// libc's function.
+/// That of the system call. It has no frame: what comes back twice, or on another stack, may be
+/// called by it as by libc's function.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 pub unsafe extern "C" fn make(
@@ -70,8 +71,8 @@ pub unsafe extern "C" fn make(
 /// Makes a system call.
 ///
 /// # Safety
-/// That of the system call. It has no frame: what comes back twice, or on another stack, may be called by it as by
-/// libc's function.
+/// That of the system call. It has no frame: what comes back twice, or on another stack, may be
+/// called by it as by libc's function.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 pub unsafe extern "C" fn make(

@@ -1,18 +1,22 @@
-//! System calls of another program that are looked at before the kernel makes them (seccomp_unotify(2)): also of one that is linked
-//! statically, or that calls the kernel without a C library.
+//! System calls of another program that are looked at before the kernel makes them
+//! (seccomp_unotify(2)): also of one that is linked statically, or that calls the kernel without a
+//! C library.
 //!
-//! Which calls these are is decided here, once: those by which a FUSE file system is mounted and unmounted. None of them is on the path
-//! of a request, so the program pays for the filter, a few instructions a call, and for nothing else.
+//! Which calls these are is decided here, once: those by which a FUSE file system is mounted and
+//! unmounted. None of them is on the path of a request, so the program pays for the filter, a few
+//! instructions a call, and for nothing else.
 //!
-//! A filter stays for ever, and all that descends from the program has it. The one who looks sees numbers only; what they point to is
-//! in the memory of the program, which may change it at any moment. So it is copied first, and no right depends on it.
+//! A filter stays for ever, and all that descends from the program has it. The one who looks sees
+//! numbers only; what they point to is in the memory of the program, which may change it at any
+//! moment. So it is copied first, and no right depends on it.
 
 use libc::{c_int, c_long, c_uint, c_ulong, sock_filter, sock_fprog};
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::io;
 use std::mem::zeroed;
 
-/// Where the parts of `struct seccomp_data` are: the call's number, the machine, and the low half of the second argument.
+/// Where the parts of `struct seccomp_data` are: the call's number, the machine, and the low half
+/// of the second argument.
 const NUMBER: u32 = 0;
 const MACHINE: u32 = 4;
 const SECOND: u32 = 16 + 8;
@@ -50,8 +54,9 @@ const fn end(action: u32) -> sock_filter {
     sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: action }
 }
 
-/// mount(2), umount2(2), fsopen(2) and the cloning of a device are told. Pipes cannot be resized, which programs take for a limit: those that move replies to
-/// the device by splice(2) give that up then. Into a socket it would cut messages into pieces.
+/// mount(2), umount2(2), fsopen(2) and the cloning of a device are told. Pipes cannot be resized,
+/// which programs take for a limit: those that move replies to the device by splice(2) give that up
+/// then. Into a socket it would cut messages into pieces.
 static FILTER: [sock_filter; 15] = [
     load(MACHINE),
     jump(THIS_MACHINE, 0, 10), // a program of another kind does as it likes
@@ -70,20 +75,24 @@ static FILTER: [sock_filter; 15] = [
     end(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
 ];
 
-/// Has the calls of this process looked at from now on, and those of all that it starts. Gives the descriptor through which they are
-/// told ([`Listener`]). Does nothing that may not be done between fork and exec.
+/// Has the calls of this process looked at from now on, and those of all that it starts. Gives the
+/// descriptor through which they are told ([`Listener`]). Does nothing that may not be done between
+/// fork and exec.
 ///
-/// Who may not have that otherwise gives up for it what programs gain by being set-uid, for ever (PR_SET_NO_NEW_PRIVS).
+/// Who may not have that otherwise gives up for it what programs gain by being set-uid, for ever
+/// (PR_SET_NO_NEW_PRIVS).
 ///
 /// # Errors
-/// Those of seccomp(2): `EBUSY` if somebody looks at this process's calls already, `EINVAL` before Linux 5.0.
+/// Those of seccomp(2): `EBUSY` if somebody looks at this process's calls already, `EINVAL` before
+/// Linux 5.0.
 pub(crate) fn listen() -> io::Result<OwnedFd> {
     let set = |flags: c_ulong| {
         let program = sock_fprog {
             len: FILTER.len() as u16,
             filter: std::ptr::from_ref(&FILTER).cast::<sock_filter>().cast_mut(),
         };
-        // SAFETY: a live program of as many instructions, which the kernel copies and does not write to.
+        // SAFETY: a live program of as many instructions, which the kernel copies and does not
+        // write to.
         unsafe {
             libc::syscall(
                 libc::SYS_seccomp,
@@ -154,7 +163,8 @@ impl Listener {
     /// # Errors
     /// Those of the kernel: `ENOENT` if the one who made it has gone, `EINTR`.
     pub fn next(&self) -> io::Result<Call> {
-        // SAFETY: a zeroed structure of numbers is a valid value of it, and what the kernel wants to have.
+        // SAFETY: a zeroed structure of numbers is a valid value of it, and what the kernel wants
+        // to have.
         let mut told: libc::seccomp_notif = unsafe { zeroed() };
         let request = libc::SECCOMP_IOCTL_NOTIF_RECV;
         // SAFETY: a live structure of the kind that this request fills.
@@ -202,7 +212,8 @@ impl Listener {
     /// Lets the thread go on.
     ///
     /// # Errors
-    /// Those of the kernel: `ENOENT` if it does not wait any more; a signal may have had it make the call once more.
+    /// Those of the kernel: `ENOENT` if it does not wait any more; a signal may have had it make
+    /// the call once more.
     pub fn answer(&self, call: &Call, verdict: Verdict) -> io::Result<()> {
         let (val, error, flags) = match verdict {
             Verdict::GoesOn => (0, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32),

@@ -20,14 +20,14 @@ use std::process::Command;
 /// How a successor is kept from seeing the mount that it is to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrivateMountNamespace {
-    /// The names on the way from the root to the mount that is taken out of the child's mount table; nothing is if there are
-    /// none. Links are not followed.
+    /// The names on the way from the root to the mount that is taken out of the child's mount
+    /// table; nothing is if there are none. Links are not followed.
     pub way: Vec<CString>,
-    /// Major and minor number of the file system that is mounted there. If the way leads to another, the child fails with
-    /// `ESTALE`.
+    /// Major and minor number of the file system that is mounted there. If the way leads to
+    /// another, the child fails with `ESTALE`.
     pub device: (u32, u32),
-    /// Whoever serves a file system on the way may be asked, and waited for. Else the way is gone only as far as the kernel
-    /// knows it, and the child fails with `ESTALE` if it does not.
+    /// Whoever serves a file system on the way may be asked, and waited for. Else the way is gone
+    /// only as far as the kernel knows it, and the child fails with `ESTALE` if it does not.
     pub may_wait: bool,
 }
 
@@ -38,20 +38,24 @@ pub struct ChildSetup {
     pub descriptors: Vec<(OwnedFd, RawFd)>,
     /// Give the child a mount table of its own without the mount.
     pub mount_namespace: Option<PrivateMountNamespace>,
-    /// Signals that do not come to the child, bit `n - 1` for signal `n`. (What it inherits is what the calling thread has.)
+    /// Signals that do not come to the child, bit `n - 1` for signal `n`. (What it inherits is what
+    /// the calling thread has.)
     pub blocked_signals: u64,
-    /// What the child, and all that descends from it, can be told by: its limit of file locks, which no kernel since 2.4 obeys.
-    /// A child that may not have that limit goes without.
+    /// What the child, and all that descends from it, can be told by: its limit of file locks,
+    /// which no kernel since 2.4 obeys. A child that may not have that limit goes without.
     pub mark: Option<u64>,
-    /// The signal that the child gets when the thread ends that has started it. Programs that gain rights by it lose that wish.
+    /// The signal that the child gets when the thread ends that has started it. Programs that gain
+    /// rights by it lose that wish.
     pub at_end_of_parent: Option<Signal>,
     /// A descriptor of the child's that its program does not get.
     pub closed: Option<RawFd>,
-    /// The socket through which the child sends the descriptor by which its calls are looked at ([`crate::Listener`]).
+    /// The socket through which the child sends the descriptor by which its calls are looked at
+    /// ([`crate::Listener`]).
     pub watcher: Option<OwnedFd>,
-    /// Have the child traced by the thread that starts it (ptrace(2)): it stops before the first instruction of its program. Where
-    /// that is not allowed it is not traced, and does not stop. Limit: a signal that comes to it between that and its exec stops it
-    /// there, while whoever starts it waits for the exec.
+    /// Have the child traced by the thread that starts it (ptrace(2)): it stops before the first
+    /// instruction of its program. Where that is not allowed it is not traced, and does not stop.
+    /// Limit: a signal that comes to it between that and its exec stops it there, while whoever
+    /// starts it waits for the exec.
     pub traced: bool,
 }
 
@@ -111,7 +115,8 @@ fn run_in_child(setup: &ChildSetup) -> io::Result<()> {
         crate::signals::set_mask(setup.blocked_signals)?;
     }
     if setup.traced {
-        // SAFETY: this request reads and writes no memory, and concerns this single-threaded child alone.
+        // SAFETY: this request reads and writes no memory, and concerns this single-threaded child
+        // alone.
         unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) };
     }
     Ok(())
@@ -151,8 +156,8 @@ fn leave_mount(namespace: &PrivateMountNamespace) -> io::Result<()> {
     }
 }
 
-/// Unmounts what is at the end of the way, by its descriptor. No daemon is asked for anything: the device's number is the
-/// kernel's own.
+/// Unmounts what is at the end of the way, by its descriptor. No daemon is asked for anything: the
+/// device's number is the kernel's own.
 fn take_out(namespace: &PrivateMountNamespace) -> rustix::io::Result<()> {
     let Some((name, folders)) = namespace.way.split_last() else { return Ok(()) };
     let place = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

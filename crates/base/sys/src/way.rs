@@ -14,8 +14,9 @@ pub fn below<'a>(mountpoint: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
     (rest.is_empty() || rest.starts_with(b"/")).then_some(rest)
 }
 
-/// Follows `path`, link by link, and stops to look where it enters `mountpoint`, which is absolute and free of links. What is behind
-/// that is text. `start` gives the path of the directory that relative paths begin at. `follow`: whether the last part is followed.
+/// Follows `path`, link by link, and stops to look where it enters `mountpoint`, which is absolute
+/// and free of links. What is behind that is text. `start` gives the path of the directory that
+/// relative paths begin at. `follow`: whether the last part is followed.
 ///
 /// `None` for what cannot be followed: the call itself tells why.
 pub fn follow_up_to(

@@ -1,8 +1,9 @@
-//! Whole messages made from scratch: requests that belay asks a daemon on its own account, replies it gives in
-//! a daemon's stead, notifications to the kernel.
+//! Whole messages made from scratch: requests that belay asks a daemon on its own account, replies
+//! it gives in a daemon's stead, notifications to the kernel.
 //!
-//! Every builder fills in the header's `len`. A name is taken as it is and gets its NUL here; the caller sees to
-//! it that it holds none. A message beyond `u32::MAX` bytes cannot be expressed and gets that `len`.
+//! Every builder fills in the header's `len`. A name is taken as it is and gets its NUL here; the
+//! caller sees to it that it holds none. A message beyond `u32::MAX` bytes cannot be expressed and
+//! gets that `len`.
 
 use zerocopy::IntoBytes;
 
@@ -47,7 +48,8 @@ pub fn request(ids: Ids, opcode: Opcode, parts: &[&[u8]]) -> Vec<u8> {
     message(header.as_bytes(), parts)
 }
 
-/// Puts the length of a message with `more` bytes behind it into its first word, where requests and replies have it.
+/// Puts the length of a message with `more` bytes behind it into its first word, where requests and
+/// replies have it.
 pub fn set_length(message: &mut [u8], more: usize) {
     let len = u32::try_from(message.len().saturating_add(more)).unwrap_or(u32::MAX);
     if let Some(word) = message.first_chunk_mut() {
@@ -252,14 +254,14 @@ pub fn notify(code: i32, body: &[u8]) -> Vec<u8> {
     out(code, 0, body)
 }
 
-/// `unique` of the NOTIFY_REPLY that the kernel sends back to a [`kick`]. The kernel's own count up from 0 and have bits 0
-/// and 63.
+/// `unique` of the NOTIFY_REPLY that the kernel sends back to a [`kick`]. The kernel's own count up
+/// from 0 and have bits 0 and 63.
 pub const KICK: u64 = crate::Unique::own(1 << 61).word();
 
 /// A notification that makes the kernel wake one reader: it answers with a NOTIFY_REPLY whose
-/// `unique` is [`KICK`] (fs/fuse/dev.c, fuse_notify_retrieve: nothing is retrieved at size 0). `file` is the node
-/// of a regular file: of a directory some kernels retrieve nothing and say EINVAL (seen on Linux 6.18.44). Without one
-/// it is the root, for the others.
+/// `unique` is [`KICK`] (fs/fuse/dev.c, fuse_notify_retrieve: nothing is retrieved at size 0).
+/// `file` is the node of a regular file: of a directory some kernels retrieve nothing and say
+/// EINVAL (seen on Linux 6.18.44). Without one it is the root, for the others.
 #[must_use]
 pub fn kick(file: Option<u64>) -> Vec<u8> {
     let body = NotifyRetrieveOut {

@@ -1,8 +1,8 @@
 //! A request in one line of text, for crash reports.
 //!
-//! The line names the request, the node, the caller and the arguments. Names are quoted, and whatever is not
-//! printable text in them is escaped, so the line stays one line on any terminal; long names are cut. File
-//! data, attribute values and ioctl input appear only as lengths.
+//! The line names the request, the node, the caller and the arguments. Names are quoted, and
+//! whatever is not printable text in them is escaped, so the line stays one line on any terminal;
+//! long names are cut. File data, attribute values and ioctl input appear only as lengths.
 
 use std::fmt::Write;
 
@@ -43,8 +43,8 @@ pub fn quote(bytes: &[u8]) -> String {
     text
 }
 
-/// One line about a request, at most a few kilobytes long. A body that is too short for its opcode is said to
-/// be so; nothing of it is guessed.
+/// One line about a request, at most a few kilobytes long. A body that is too short for its opcode
+/// is said to be so; nothing of it is guessed.
 #[must_use]
 pub fn describe(request: &Request<'_>) -> String {
     let h = &request.header;
@@ -71,7 +71,8 @@ pub fn describe(request: &Request<'_>) -> String {
     line
 }
 
-/// The same of a request of which these are on record: its numbers, user, group and process, and its body.
+/// The same of a request of which these are on record: its numbers, user, group and process, and
+/// its body.
 pub fn describe_parts(opcode: u32, [unique, node]: [u64; 2], who: [u32; 3], body: &[u8]) -> String {
     let length = body.len().saturating_add(40);
     let mut message = Vec::with_capacity(length);

@@ -1,14 +1,17 @@
-//! The dialects of protocol 7: what is shorter for a daemon that answered INIT with an old minor version.
+//! The dialects of protocol 7: what is shorter for a daemon that answered INIT with an old minor
+//! version.
 //!
-//! Kernel and daemon speak the minor that the daemon has answered with, whatever it is. Structures grew, always at their
-//! end, and the kernel leaves out what a daemon of an old minor does not know, and expects replies without it: exactly so
-//! long, no longer. [`GROWN`] is all of it (fs/fuse of Linux 6.18: `fuse_adjust_compat` in dev.c, `fuse_write_args_fill` in
-//! file.c). What belay keeps and reasons about is the newest form; messages are made wider when they come in, and narrow
-//! again when they go out.
+//! Kernel and daemon speak the minor that the daemon has answered with, whatever it is. Structures
+//! grew, always at their end, and the kernel leaves out what a daemon of an old minor does not
+//! know, and expects replies without it: exactly so long, no longer. [`GROWN`] is all of it
+//! (fs/fuse of Linux 6.18: `fuse_adjust_compat` in dev.c, `fuse_write_args_fill` in file.c). What
+//! belay keeps and reasons about is the newest form; messages are made wider when they come in, and
+//! narrow again when they go out.
 //!
-//! What else depends on the minor changes no length of what belay makes or reads: the reply to INIT (8 bytes of body before
-//! 7.5, 24 before 7.23; always of variable length), BATCH_FORGET (from 7.16), RENAME2 (from 7.23), the vectors in a reply to
-//! IOCTL (before 7.16). SETXATTR goes by a flag of INIT, see [`Request::setxattr_is_ext`](crate::Request::setxattr_is_ext).
+//! What else depends on the minor changes no length of what belay makes or reads: the reply to INIT
+//! (8 bytes of body before 7.5, 24 before 7.23; always of variable length), BATCH_FORGET (from
+//! 7.16), RENAME2 (from 7.23), the vectors in a reply to IOCTL (before 7.16). SETXATTR goes by a
+//! flag of INIT, see [`Request::setxattr_is_ext`](crate::Request::setxattr_is_ext).
 
 use zerocopy::FromBytes;
 
@@ -83,7 +86,8 @@ impl Dialect {
         Self { minor }
     }
 
-    /// That of a daemon that has answered INIT with this message. One that is no such answer counts as the newest's.
+    /// That of a daemon that has answered INIT with this message. One that is no such answer counts
+    /// as the newest's.
     #[must_use]
     pub fn of_init(message: &[u8]) -> Self {
         let init = Reply::parse(message).ok().filter(|reply| reply.header.error == 0);
@@ -125,8 +129,9 @@ impl Dialect {
         narrowed(message, IN, grown)
     }
 
-    /// The newest form of a successful reply to `opcode`, if it is of another. A reply that is not exactly as long as this
-    /// daemon's must be is made one that no daemon's is, so that it is found out: the kernel would refuse it.
+    /// The newest form of a successful reply to `opcode`, if it is of another. A reply that is not
+    /// exactly as long as this daemon's must be is made one that no daemon's is, so that it is
+    /// found out: the kernel would refuse it.
     #[must_use]
     pub fn widen_reply(self, opcode: Opcode, message: &[u8]) -> Option<Vec<u8>> {
         let grown = self.grown(opcode, true)?;
@@ -156,7 +161,8 @@ fn opcode_of(message: &[u8]) -> Option<Opcode> {
     message.get(4..)?.first_chunk().map(|word| Opcode(u32::from_ne_bytes(*word)))
 }
 
-/// Puts zeros where the body, which begins at `at`, lacks something. `None` if it is shorter than that.
+/// Puts zeros where the body, which begins at `at`, lacks something. `None` if it is shorter than
+/// that.
 fn widened(message: &[u8], at: usize, grown: Grown) -> Option<Vec<u8>> {
     let (old, rest) = message.split_at_checked(at.checked_add(grown.old)?)?;
     let mut wide = old.to_vec();
@@ -175,7 +181,8 @@ fn narrowed(message: &[u8], at: usize, grown: Grown) -> Option<Vec<u8>> {
     Some(narrow)
 }
 
-/// The declared length changes by as much as the message does: data may be elsewhere that come behind it.
+/// The declared length changes by as much as the message does: data may be elsewhere that come
+/// behind it.
 fn relength(message: &mut [u8], before: &[u8], by: usize, more: bool) -> Option<()> {
     let by = u32::try_from(by).ok()?;
     let len = u32::from_ne_bytes(*before.first_chunk()?);

@@ -1,7 +1,8 @@
 //! Directory listings: the bodies of replies to READDIR and READDIRPLUS.
 //!
-//! A listing is a sequence of records, each a fixed part, the name without a NUL, and zeros up to a multiple of
-//! 8 bytes. Ranges and offsets here count bytes from the start of the listing, which is the reply's body.
+//! A listing is a sequence of records, each a fixed part, the name without a NUL, and zeros up to a
+//! multiple of 8 bytes. Ranges and offsets here count bytes from the start of the listing, which is
+//! the reply's body.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -56,7 +57,8 @@ impl<'a> Walk<'a> {
         Walk { body, at: 0, malformed: false }
     }
 
-    /// The next record: its fixed part, its name and its range. Stops for good at the first bad one.
+    /// The next record: its fixed part, its name and its range. Stops for good at the first bad
+    /// one.
     fn step<T: FromBytes>(
         &mut self,
         namelen: impl Fn(&T) -> u32,
@@ -112,8 +114,8 @@ pub fn direntplus_len(len: usize) -> usize {
 
 /// Iterates over a READDIR listing.
 ///
-/// Ends at the first record that is cut short or whose name is empty, longer than [`NAME_MAX`] or has a slash;
-/// [`Dirents::malformed`] then tells so. What was returned before that is sound.
+/// Ends at the first record that is cut short or whose name is empty, longer than [`NAME_MAX`] or
+/// has a slash; [`Dirents::malformed`] then tells so. What was returned before that is sound.
 #[derive(Clone, Copy, Debug)]
 pub struct Dirents<'a>(Walk<'a>);
 
@@ -177,8 +179,8 @@ impl<'a> Iterator for DirentsPlus<'a> {
 
 /// Appends a READDIR record.
 ///
-/// `limit` is the most that `out` may hold afterwards, in bytes. False, and nothing is changed, if the record
-/// does not fit or the name is one that [`Dirents`] would refuse.
+/// `limit` is the most that `out` may hold afterwards, in bytes. False, and nothing is changed, if
+/// the record does not fit or the name is one that [`Dirents`] would refuse.
 pub fn push_dirent(
     out: &mut Vec<u8>,
     limit: usize,

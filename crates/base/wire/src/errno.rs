@@ -1,5 +1,5 @@
-//! The errors that replies carry, by their names of errno(3); a reply has them negated. The numbers are those of Linux on all
-//! machines that belay runs on.
+//! The errors that replies carry, by their names of errno(3); a reply has them negated. The numbers
+//! are those of Linux on all machines that belay runs on.
 
 macro_rules! errors {
     ($($name:ident = $number:literal: $what:literal,)*) => {

@@ -15,8 +15,8 @@ pub enum WireError {
         /// Bytes that the header takes.
         need: usize,
     },
-    /// The header's `len` is smaller than the header itself, larger than the buffer, or, for a reply, not
-    /// exactly the buffer's length.
+    /// The header's `len` is smaller than the header itself, larger than the buffer, or, for a
+    /// reply, not exactly the buffer's length.
     #[error("header declares {declared} bytes, buffer holds {have}")]
     Length {
         /// What the header's `len` field says.

@@ -1,7 +1,7 @@
 //! Where a message holds node ids and handles, so that they can be translated in place.
 //!
-//! An offset counts bytes from the start of the message, header included. Every field is a `u64`. A field that
-//! a cut-short message does not hold is not reported.
+//! An offset counts bytes from the start of the message, header included. Every field is a `u64`. A
+//! field that a cut-short message does not hold is not reported.
 
 use std::mem::offset_of;
 
@@ -73,8 +73,8 @@ impl IntoIterator for &Fields {
     }
 }
 
-/// Where node ids sit besides the header's own: the linked node of LINK, the target directory of RENAME and
-/// RENAME2, the target of COPY_FILE_RANGE and COPY_FILE_RANGE_64.
+/// Where node ids sit besides the header's own: the linked node of LINK, the target directory of
+/// RENAME and RENAME2, the target of COPY_FILE_RANGE and COPY_FILE_RANGE_64.
 ///
 /// The items of BATCH_FORGET, of which there may be many, are with [`Request::forgets`].
 #[must_use]
@@ -105,8 +105,9 @@ fn some_node_fields(request: &Request<'_>) -> Fields {
 
 /// Where the handles sit that are valid in this message.
 ///
-/// GETATTR, STATX and SETATTR carry one only where their flags say so. SETUPMAPPING is left out: the kernel
-/// sends all ones there. POLL's `kh` is the kernel's own and is not a handle of the daemon.
+/// GETATTR, STATX and SETATTR carry one only where their flags say so. SETUPMAPPING is left out:
+/// the kernel sends all ones there. POLL's `kh` is the kernel's own and is not a handle of the
+/// daemon.
 #[must_use]
 #[inline]
 pub fn handle_fields(request: &Request<'_>) -> Fields {
@@ -174,7 +175,8 @@ pub fn get_u64(buf: &[u8], off: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*bytes))
 }
 
-/// Overwrites the native-endian `u64` at byte `off`; false, and nothing is changed, if it is not wholly inside.
+/// Overwrites the native-endian `u64` at byte `off`; false, and nothing is changed, if it is not
+/// wholly inside.
 #[must_use]
 #[inline]
 pub fn put_u64(buf: &mut [u8], off: usize, value: u64) -> bool {
@@ -195,7 +197,8 @@ pub fn get_u32(buf: &[u8], off: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes))
 }
 
-/// Overwrites the native-endian `u32` at byte `off`; false, and nothing is changed, if it is not wholly inside.
+/// Overwrites the native-endian `u32` at byte `off`; false, and nothing is changed, if it is not
+/// wholly inside.
 #[must_use]
 #[inline]
 pub fn put_u32(buf: &mut [u8], off: usize, value: u32) -> bool {

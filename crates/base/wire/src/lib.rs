@@ -1,11 +1,13 @@
 //! The FUSE wire format as belay needs it: structures, checked views and builders.
 //!
-//! This crate knows what the bytes between the kernel and a FUSE daemon mean and nothing else. It owns no
-//! descriptor, makes no system call and keeps no state; every function is a pure function of its arguments.
-//! The source of every number is the kernel's `include/uapi/linux/fuse.h` at protocol 7.45 (Linux 6.18).
+//! This crate knows what the bytes between the kernel and a FUSE daemon mean and nothing else. It
+//! owns no descriptor, makes no system call and keeps no state; every function is a pure function
+//! of its arguments. The source of every number is the kernel's `include/uapi/linux/fuse.h` at
+//! protocol 7.45 (Linux 6.18).
 //!
-//! All input is taken as hostile. A view over a message either refuses it with a [`WireError`], or returns
-//! `None` for the part that is not there; it never panics and never reads past the declared length.
+//! All input is taken as hostile. A view over a message either refuses it with a [`WireError`], or
+//! returns `None` for the part that is not there; it never panics and never reads past the declared
+//! length.
 //!
 //! Both ends of the protocol run on one machine, so every integer is in that machine's byte order.
 //!

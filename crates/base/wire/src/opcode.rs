@@ -135,7 +135,8 @@ opcodes! {
     CUSE_INIT = 4096;
 }
 
-/// Requests that change the file system, so that to do one twice may differ from once. (An OPEN with O_TRUNC does as well.)
+/// Requests that change the file system, so that to do one twice may differ from once. (An OPEN
+/// with O_TRUNC does as well.)
 pub const CHANGES: OpcodeSet = OpcodeSet::new(&[
     Opcode::SETATTR,
     Opcode::SYMLINK,
@@ -191,8 +192,8 @@ impl Opcode {
 
     /// Whether the kernel waits for a reply to this request.
     ///
-    /// False for FORGET, BATCH_FORGET and NOTIFY_REPLY, and for INTERRUPT, which a daemon answers only to
-    /// refuse it (`EAGAIN`, `ENOSYS`).
+    /// False for FORGET, BATCH_FORGET and NOTIFY_REPLY, and for INTERRUPT, which a daemon answers
+    /// only to refuse it (`EAGAIN`, `ENOSYS`).
     #[must_use]
     pub const fn expects_reply(self) -> bool {
         !matches!(self, Self::FORGET | Self::BATCH_FORGET | Self::NOTIFY_REPLY | Self::INTERRUPT)

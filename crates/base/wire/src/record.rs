@@ -1,16 +1,19 @@
-//! How belay asks a daemon that keeps records of its own what it has answered to a request (policy `records`).
+//! How belay asks a daemon that keeps records of its own what it has answered to a request (policy
+//! `records`).
 //!
-//! Such a daemon publishes what a request changes together with the number of the request and its answer, in one step, and where it
-//! outlives the daemon. Belay asks it for an extended attribute of the root, whose name is [`PREFIX`] and that number. The value is the
-//! answer without its header. ENODATA says that there is no such record, and then nothing of the request has happened.
+//! Such a daemon publishes what a request changes together with the number of the request and its
+//! answer, in one step, and where it outlives the daemon. Belay asks it for an extended attribute
+//! of the root, whose name is [`PREFIX`] and that number. The value is the answer without its
+//! header. ENODATA says that there is no such record, and then nothing of the request has happened.
 //!
-//! The question has a number of belay's own ([`crate::Unique::is_own`]), by which a daemon knows it from an application's.
+//! The question has a number of belay's own ([`crate::Unique::is_own`]), by which a daemon knows it
+//! from an application's.
 //!
-//! The daemon in its turn may ask belay, by a notification with the code [`IS_KNOWN`], whether the kernel knows a node: a FORGET that an
-//! earlier life had read comes to nobody again.
+//! The daemon in its turn may ask belay, by a notification with the code [`IS_KNOWN`], whether the
+//! kernel knows a node: a FORGET that an earlier life had read comes to nobody again.
 
-/// The code of a notification that asks whether the kernel knows the node whose number is its body. It fails with ENOENT if not. Kernels
-/// have no such code, and do not get to see it.
+/// The code of a notification that asks whether the kernel knows the node whose number is its body.
+/// It fails with ENOENT if not. Kernels have no such code, and do not get to see it.
 pub const IS_KNOWN: i32 = i32::MAX;
 
 /// The name up to the number.

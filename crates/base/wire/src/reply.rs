@@ -8,7 +8,8 @@ use crate::abi::{Attr, AttrOut, EntryOut, OutHeader, Statx, StatxOut};
 use crate::error::WireError;
 use crate::opcode::Opcode;
 
-/// Offset in bytes, from the start of the message, of the [`EntryOut`] of an entry reply: behind the header.
+/// Offset in bytes, from the start of the message, of the [`EntryOut`] of an entry reply: behind
+/// the header.
 pub const ENTRY_OFFSET: usize = size_of::<OutHeader>();
 /// The same of the number of hard links (a `u32`).
 #[must_use]
@@ -22,8 +23,8 @@ pub const fn nlink_offset(opcode: Opcode) -> Option<usize> {
     }
 }
 
-/// Offset in bytes, from the start of the message, of the [`OpenOut`](crate::OpenOut) of a reply to CREATE or
-/// TMPFILE: behind the entry.
+/// Offset in bytes, from the start of the message, of the [`OpenOut`](crate::OpenOut) of a reply to
+/// CREATE or TMPFILE: behind the entry.
 pub const CREATE_OPEN_OFFSET: usize = 16 + 128;
 const _: () = assert!(ENTRY_OFFSET == 16 && size_of::<EntryOut>() == 128);
 
@@ -37,11 +38,12 @@ pub struct Reply<'a> {
 }
 
 impl<'a> Reply<'a> {
-    /// Checks the header against the buffer, as strictly as the kernel does, and splits the message.
+    /// Checks the header against the buffer, as strictly as the kernel does, and splits the
+    /// message.
     ///
     /// # Errors
-    /// [`WireError::Short`] below 16 bytes, [`WireError::Length`] if the declared length is not exactly the
-    /// buffer's.
+    /// [`WireError::Short`] below 16 bytes, [`WireError::Length`] if the declared length is not
+    /// exactly the buffer's.
     pub fn parse(buf: &'a [u8]) -> Result<Self, WireError> {
         let (header, body) = OutHeader::read_from_prefix(buf)
             .map_err(|_| WireError::Short { have: buf.len(), need: size_of::<OutHeader>() })?;
@@ -108,8 +110,8 @@ pub const fn attr_offset(opcode: Opcode) -> Option<usize> {
     }
 }
 
-/// Offset in bytes, from the start of the message, of the inode number (a `u64`) in a successful reply to this
-/// request: that of the [`Attr`], or that of STATX.
+/// Offset in bytes, from the start of the message, of the inode number (a `u64`) in a successful
+/// reply to this request: that of the [`Attr`], or that of STATX.
 #[must_use]
 pub const fn ino_offset(opcode: Opcode) -> Option<usize> {
     const STATX: usize = ENTRY_OFFSET + offset_of!(StatxOut, stat) + offset_of!(Statx, ino);
@@ -119,8 +121,8 @@ pub const fn ino_offset(opcode: Opcode) -> Option<usize> {
     }
 }
 
-/// Offset in bytes, from the start of the message, of the [`OpenOut`](crate::OpenOut), and so of its handle (a
-/// `u64`), in a successful reply to this request; `None` if there is none.
+/// Offset in bytes, from the start of the message, of the [`OpenOut`](crate::OpenOut), and so of
+/// its handle (a `u64`), in a successful reply to this request; `None` if there is none.
 #[must_use]
 pub const fn open_offset(opcode: Opcode) -> Option<usize> {
     match opcode {

@@ -39,8 +39,8 @@ impl<'a> Request<'a> {
     /// The buffer may be longer than the message; the excess is ignored.
     ///
     /// # Errors
-    /// [`WireError::Short`] below 40 bytes, [`WireError::Length`] if the declared length is not within 40 and
-    /// the buffer's length.
+    /// [`WireError::Short`] below 40 bytes, [`WireError::Length`] if the declared length is not
+    /// within 40 and the buffer's length.
     pub fn parse(buf: &'a [u8]) -> Result<Self, WireError> {
         let (header, _) = InHeader::read_from_prefix(buf)
             .map_err(|_| WireError::Short { have: buf.len(), need: HEADER })?;
@@ -57,8 +57,8 @@ impl<'a> Request<'a> {
         Opcode(self.header.opcode)
     }
 
-    /// Whether it changes the file system: [`CHANGES`], an OPEN with O_TRUNC, an IOCTL that hands data to the
-    /// daemon (FS_IOC_SETFLAGS and the like; what only asks has none).
+    /// Whether it changes the file system: [`CHANGES`], an OPEN with O_TRUNC, an IOCTL that hands
+    /// data to the daemon (FS_IOC_SETFLAGS and the like; what only asks has none).
     #[must_use]
     pub fn changes(&self) -> bool {
         match self.opcode() {
@@ -78,14 +78,15 @@ impl<'a> Request<'a> {
 
     /// The names that this request carries; both `None` for a request without names.
     ///
-    /// A name whose NUL is missing, or whose fixed part is cut short, is `None`. Layouts are those since
-    /// 7.12; the form of SETXATTR is recognised as by [`Request::setxattr_is_ext`].
+    /// A name whose NUL is missing, or whose fixed part is cut short, is `None`. Layouts are those
+    /// since 7.12; the form of SETXATTR is recognised as by [`Request::setxattr_is_ext`].
     #[must_use]
     pub fn names(&self) -> Names<'a> {
         self.names_with(self.setxattr_is_ext())
     }
 
-    /// Like [`Request::names`], for a connection of which it is known whether `SETXATTR_EXT` was negotiated.
+    /// Like [`Request::names`], for a connection of which it is known whether `SETXATTR_EXT` was
+    /// negotiated.
     #[must_use]
     pub fn names_with(&self, setxattr_ext: bool) -> Names<'a> {
         let (fixed, two) = match self.opcode() {
@@ -114,8 +115,8 @@ impl<'a> Request<'a> {
         self.xattr_value_with(self.setxattr_is_ext())
     }
 
-    /// Like [`Request::xattr_value`], for a connection of which it is known whether `SETXATTR_EXT` was
-    /// negotiated.
+    /// Like [`Request::xattr_value`], for a connection of which it is known whether `SETXATTR_EXT`
+    /// was negotiated.
     #[must_use]
     pub fn xattr_value_with(&self, setxattr_ext: bool) -> Option<&'a [u8]> {
         if self.opcode() != Opcode::SETXATTR {
@@ -128,10 +129,10 @@ impl<'a> Request<'a> {
 
     /// Whether a SETXATTR has the long form of its fixed part.
     ///
-    /// Told from the message alone: fixed part, name and value must add up to the body's length, and they
-    /// cannot do so in both forms at once, for the long form has a zero word where the short form would then
-    /// have bytes 5 to 8 of a name. Where they add up in neither, that word decides. False for any other
-    /// request.
+    /// Told from the message alone: fixed part, name and value must add up to the body's length,
+    /// and they cannot do so in both forms at once, for the long form has a zero word where the
+    /// short form would then have bytes 5 to 8 of a name. Where they add up in neither, that word
+    /// decides. False for any other request.
     #[must_use]
     pub fn setxattr_is_ext(&self) -> bool {
         if self.opcode() != Opcode::SETXATTR {
@@ -174,7 +175,8 @@ impl<'a> Request<'a> {
         crate::unique::Unique::is_marked(self.header.unique)
     }
 
-    /// One human line about the request and its arguments, for crash reports; see [`crate::describe`].
+    /// One human line about the request and its arguments, for crash reports; see
+    /// [`crate::describe`].
     #[must_use]
     pub fn describe(&self) -> String {
         crate::describe::describe(self)

@@ -1,8 +1,8 @@
-//! What a reply has to be like: the rules by which the kernel would refuse it, and by which a daemon that breaks them
-//! has a fault (Membrane, section 4.2).
+//! What a reply has to be like: the rules by which the kernel would refuse it, and by which a
+//! daemon that breaks them has a fault (Membrane, section 4.2).
 //!
-//! Only what no sound daemon does is against the rules. A second answer to a request, an answer to INTERRUPT, a listing
-//! whose last entry is cut short, or ENOSYS to anything are odd, and are not.
+//! Only what no sound daemon does is against the rules. A second answer to a request, an answer to
+//! INTERRUPT, a listing whose last entry is cut short, or ENOSYS to anything are odd, and are not.
 
 use std::fmt;
 use std::mem::offset_of;
@@ -76,7 +76,8 @@ impl fmt::Display for Rule {
     }
 }
 
-/// How long a successful reply may be, header included, and whether it begins with a number of bytes.
+/// How long a successful reply may be, header included, and whether it begins with a number of
+/// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     least: u32,
@@ -217,7 +218,8 @@ impl Shape {
         Self { least: (word >> 32) as u32, most: word as u32, count: None }
     }
 
-    /// Which rule a reply with this header breaks, if one. `body` is what is behind that, as far as it can be seen.
+    /// Which rule a reply with this header breaks, if one. `body` is what is behind that, as far as
+    /// it can be seen.
     #[must_use]
     #[inline]
     pub fn broken(&self, header: &OutHeader, body: &[u8]) -> Option<Rule> {
@@ -260,7 +262,8 @@ pub const fn kind_of(mode: u32) -> Option<u32> {
     if matches!(kind, 1 | 2 | 4 | 6 | 8 | 10 | 12) { Some(kind) } else { None }
 }
 
-/// Which rule the attributes `mode` and `size` break. `known`: the type that the node has, if that cannot change.
+/// Which rule the attributes `mode` and `size` break. `known`: the type that the node has, if that
+/// cannot change.
 #[must_use]
 #[inline]
 pub fn broken_attr(mode: u32, size: u64, known: Option<u32>) -> Option<Rule> {
@@ -282,8 +285,8 @@ pub fn broken_attr_reply(body: &[u8], known: Option<u32>) -> Option<Rule> {
     broken_attr(u32::from_ne_bytes(*mode), size, known)
 }
 
-/// Which rule an entry breaks that is in the reply to `opcode`, of whose body `asked` is the beginning. `linked`: the
-/// type of what LINK was to link, if that cannot change.
+/// Which rule an entry breaks that is in the reply to `opcode`, of whose body `asked` is the
+/// beginning. `linked`: the type of what LINK was to link, if that cannot change.
 #[must_use]
 pub fn broken_entry(
     opcode: Opcode,

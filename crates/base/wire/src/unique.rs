@@ -31,7 +31,8 @@ impl Unique {
         self.0
     }
 
-    /// Whether belay puts this request to the daemon by itself, so that the kernel knows nothing of it.
+    /// Whether belay puts this request to the daemon by itself, so that the kernel knows nothing of
+    /// it.
     #[inline]
     #[must_use]
     pub const fn is_own(self) -> bool {

@@ -5,8 +5,8 @@ use belay_wire::dialect::{Dialect, GROWN};
 use belay_wire::{Attr, Ids, Opcode, Request, Shape, build};
 use zerocopy::IntoBytes;
 
-/// `FUSE_COMPAT_*_SIZE` of include/uapi/linux/fuse.h and `sizeof(struct fuse_open_in)`, with the minor below which
-/// fs/fuse/dev.c (fuse_adjust_compat) and file.c (fuse_write_args_fill) use them.
+/// `FUSE_COMPAT_*_SIZE` of include/uapi/linux/fuse.h and `sizeof(struct fuse_open_in)`, with the
+/// minor below which fs/fuse/dev.c (fuse_adjust_compat) and file.c (fuse_write_args_fill) use them.
 #[test]
 fn all_that_the_kernel_adjusts_is_in_the_table() {
     let adjusted: &[(&str, bool, u32, usize)] = &[

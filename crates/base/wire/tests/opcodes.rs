@@ -1,4 +1,5 @@
-//! The tables of numbers: complete, consistent, and as in the kernel's header where it is installed.
+//! The tables of numbers: complete, consistent, and as in the kernel's header where it is
+//! installed.
 
 use std::collections::HashMap;
 

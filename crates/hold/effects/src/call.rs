@@ -52,7 +52,8 @@ pub enum Kind {
     XattrRemove = 23,
     /// send(2) and its kin, and write(2) to what is no file.
     Send = 24,
-    /// open(2) with O_CREAT and without O_EXCL, and a mode by which its owner may not open the file again.
+    /// open(2) with O_CREAT and without O_EXCL, and a mode by which its owner may not open the file
+    /// again.
     OpenShut = 25,
 
     /// stat(2), statx(2) and their kin.

@@ -1,11 +1,12 @@
-//! Carrying out what a dead generation had committed: by the next generation, before any code of the
-//! daemon runs, or by the supervisor, if no generation is to come. The one module here that makes
-//! system calls.
+//! Carrying out what a dead generation had committed: by the next generation, before any code of
+//! the daemon runs, or by the supervisor, if no generation is to come. The one module here that
+//! makes system calls.
 //!
-//! Whoever does it may be root, and what it reads the daemon may have written, whatever its rights were by then. So it
-//! writes through one descriptor only, which the daemon itself had for writing and has handed over (see
-//! [`belay_sys::mailbox`]), and without any privilege: nothing is written in this way that the daemon could not have
-//! written. How much there is to do is bounded by what lies in the logs.
+//! Whoever does it may be root, and what it reads the daemon may have written, whatever its rights
+//! were by then. So it writes through one descriptor only, which the daemon itself had for writing
+//! and has handed over (see [`belay_sys::mailbox`]), and without any privilege: nothing is written
+//! in this way that the daemon could not have written. How much there is to do is bounded by what
+//! lies in the logs.
 
 use crate::area::{Area, Tally};
 use crate::call::Kind;
@@ -18,9 +19,10 @@ use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
-/// Carries out what is committed, and drops what is not, of all requests of a dead generation. Doing so
-/// again changes nothing, so it may die at any point. `image` is what the daemon had for its image, if it had one. Gives
-/// how many transactions there were. The calling thread has no privilege meanwhile.
+/// Carries out what is committed, and drops what is not, of all requests of a dead generation.
+/// Doing so again changes nothing, so it may die at any point. `image` is what the daemon had for
+/// its image, if it had one. Gives how many transactions there were. The calling thread has no
+/// privilege meanwhile.
 ///
 /// # Errors
 /// If something committed cannot be carried out. It stays in place.
@@ -46,15 +48,16 @@ pub fn finish<M: Memory + AsRef<Mapping>>(
             slots.push(slot);
         }
     }
-    // The slot of a request whose answer is not recorded is free before that is given to the kernel.
+    // The slot of a request whose answer is not recorded is free before that is given to the
+    // kernel.
     for slot in (0..store.slots_used()).map(Slot).filter(|slot| !slots.contains(slot)) {
         let log = area.log(slot);
         if Area::is_committed(&log, log.unique(), false) {
             committed.push(log);
         }
     }
-    // What one that was too long had collected is in the image since then, and part of it may have been
-    // written over, past the log.
+    // What one that was too long had collected is in the image since then, and part of it may have
+    // been written over, past the log.
     committed.retain(|log| log.used() > 0 && log.flags() & TORN == 0);
     if committed.is_empty() {
         return Ok(0);
@@ -72,8 +75,9 @@ pub fn finish<M: Memory + AsRef<Mapping>>(
 
 /// Calls `act` while the calling thread has no capability in effect.
 ///
-/// A write makes the kernel ask for the rights of who writes, not only for those of who opened the file: root leaves
-/// set-uid bits in place, exceeds quotas, and may say things to files of /proc that their opener may not.
+/// A write makes the kernel ask for the rights of who writes, not only for those of who opened the
+/// file: root leaves set-uid bits in place, exceeds quotas, and may say things to files of /proc
+/// that their opener may not.
 fn without_privileges<T>(act: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let wrap = |why: Errno| format!("cannot give up privileges to finish a transaction: {why}");
     let had = capabilities(None).map_err(wrap)?;

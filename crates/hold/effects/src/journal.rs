@@ -6,13 +6,16 @@
 //! looser: a successor's caches are cold, so it may read more than the dead generation did. A read
 //! that is on record gives what it gave then, since what it looked at may have changed by the
 //! request's own effects. An effect that failed has changed nothing, and is as loose: a daemon that
-//! removes a name only where it may be there (a white-out of an overlay) knows more, or less, in its
-//! next life. What was written to a place and cut may be left out as well: a daemon that finds a file as short as it is to be has
-//! no block to write before it cuts it, and one that finds its last block filled up does not fill it up. A request that leaves the
-//! same however often it is done (WRITE, SETATTR) may go on from there by a cut, or by a write that cannot be the one that was left
-//! out, made at another place: who appends to what it finds would append twice ([`Cursor::goes_on`]). What is asked for is a place
-//! in the file that is shown, and what is written one in some file of the daemon's, which may hold many such. So it is from that
-//! file itself that a last block that is filled up is told from what is appended: it begins in what was there ([`before_write`]).
+//! removes a name only where it may be there (a white-out of an overlay) knows more, or less, in
+//! its next life. What was written to a place and cut may be left out as well: a daemon that finds
+//! a file as short as it is to be has no block to write before it cuts it, and one that finds its
+//! last block filled up does not fill it up. A request that leaves the same however often it is
+//! done (WRITE, SETATTR) may go on from there by a cut, or by a write that cannot be the one that
+//! was left out, made at another place: who appends to what it finds would append twice
+//! ([`Cursor::goes_on`]). What is asked for is a place in the file that is shown, and what is
+//! written one in some file of the daemon's, which may hold many such. So it is from that file
+//! itself that a last block that is filled up is told from what is appended: it begins in what was
+//! there ([`before_write`]).
 
 use crate::call::Kind;
 use crate::log::{Entry, Log};
@@ -34,8 +37,8 @@ pub enum Advice {
     Recorded(Entry),
     /// It was begun, and its outcome is not known: find out, then record it here.
     Unsettled(Entry),
-    /// It writes as much to the same place as before, but other bytes: a daemon takes a new random number, or the time, in each
-    /// life. It is made again, over what was written before.
+    /// It writes as much to the same place as before, but other bytes: a daemon takes a new random
+    /// number, or the time, in each life. It is made again, over what was written before.
     Over(Entry),
     /// The request does not do what it did before.
     Diverged,
@@ -60,8 +63,9 @@ pub struct Further {
 }
 
 impl Further {
-    /// Whether it may come behind `left_out`, which it does not repeat: it is made over that or before it; or that filled up the
-    /// last block of the file, which ended before what was asked for, and has other bytes than this one, which gets there.
+    /// Whether it may come behind `left_out`, which it does not repeat: it is made over that or
+    /// before it; or that filled up the last block of the file, which ended before what was asked
+    /// for, and has other bytes than this one, which gets there.
     fn may_follow(&self, left_out: &Entry) -> bool {
         if Kind::from_number(left_out.kind) != Some(Kind::WriteAt) {
             return true;
@@ -77,8 +81,9 @@ impl Further {
     }
 }
 
-/// What is known before a write to a place: that place, and whether it begins in a file of `size` bytes and goes to its end or
-/// beyond, as who fills up a last block does. One that begins at the end may append.
+/// What is known before a write to a place: that place, and whether it begins in a file of `size`
+/// bytes and goes to its end or beyond, as who fills up a last block does. One that begins at the
+/// end may append.
 pub fn before_write(start: u64, length: u64, size: u64) -> u64 {
     let fills = start < size && start.saturating_add(length) >= size;
     start & !FILLS | if fills { FILLS } else { 0 }
@@ -104,8 +109,8 @@ fn has_changed(entry: &Entry) -> bool {
     kind.is_effect() && !failed
 }
 
-/// Whether an entry is of an effect that was carried out, and may be left out by who finds it done: made later after all, it
-/// changes nothing.
+/// Whether an entry is of an effect that was carried out, and may be left out by who finds it done:
+/// made later after all, it changes nothing.
 fn may_be_left_out(entry: &Entry) -> bool {
     entry.outcome.is_some() && Kind::from_number(entry.kind).is_some_and(is_placed)
 }
@@ -138,7 +143,8 @@ impl Cursor {
             let Ok(found) = next else { return Advice::Diverged };
             let Some(entry) = found else {
                 if kind.is_effect() {
-                    // What is on record from now on is of this life: no other thread is to compare with it.
+                    // What is on record from now on is of this life: no other thread is to compare
+                    // with it.
                     *self = Self::END;
                 }
                 return Advice::Make;
@@ -163,8 +169,8 @@ impl Cursor {
         }
     }
 
-    /// Looks up a cut, or a write to a place, behind `first`, which is another effect: it comes again if all before it may be
-    /// left out.
+    /// Looks up a cut, or a write to a place, behind `first`, which is another effect: it comes
+    /// again if all before it may be left out.
     fn advise_behind<M: Memory>(
         &mut self,
         log: &Log<'_, M>,
@@ -214,8 +220,9 @@ impl Cursor {
         self.is_behind(log, may_be_left_out)
     }
 
-    /// Whether a request that leaves the same however often it is done may go on with an effect that is not on record: it has
-    /// found what it had done before, and that was whole. From here on it is as new.
+    /// Whether a request that leaves the same however often it is done may go on with an effect
+    /// that is not on record: it has found what it had done before, and that was whole. From here
+    /// on it is as new.
     pub fn goes_on<M: Memory>(&mut self, log: &Log<'_, M>, kind: Kind, further: &Further) -> bool {
         let follows = |left_out: &Entry| {
             may_be_left_out(left_out) && (kind == Kind::Truncate || further.may_follow(left_out))

@@ -1,15 +1,16 @@
 //! Effects: what requests do outside of the daemon, by its system calls.
 //!
-//! Each request in flight has a [`Log`] in the recorder, which outlives the daemon. Two policies use
-//! it, and a request's log is dropped with the request:
+//! Each request in flight has a [`Log`] in the recorder, which outlives the daemon. Two policies
+//! use it, and a request's log is dropped with the request:
 //!
 //! * `journal`: for each effectful call of a request that changes something, what is about to be
 //!   done and what came of it ([`journal`]), and the results of the reads that it went by. A
 //!   successor that does the request again is given these results instead of new ones, until it has
 //!   come to where the dead generation was. This is Re-FUSE's system-call logging (section 4.2.2:
 //!   its syscall request-response table).
-//! * `transaction`: for daemons on a disk image, what a request writes to the image ([`write_set`]).
-//!   It reaches the image after the request's reply is decided, all of it, or never.
+//! * `transaction`: for daemons on a disk image, what a request writes to the image
+//!   ([`write_set`]). It reaches the image after the request's reply is decided, all of it, or
+//!   never.
 //!
 //! | module | answers |
 //! | --- | --- |

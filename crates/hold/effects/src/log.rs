@@ -75,8 +75,8 @@ pub struct Head {
 }
 
 impl<'m, M: Memory> Log<'m, M> {
-    /// The log in place `index`: that of the slot with this number, or, behind the last slot, that of
-    /// what has no slot.
+    /// The log in place `index`: that of the slot with this number, or, behind the last slot, that
+    /// of what has no slot.
     #[inline]
     pub fn new(memory: &'m M, layout: &Layout, index: usize) -> Self {
         let index = index.min(layout.capacity.slots);
@@ -106,7 +106,8 @@ impl<'m, M: Memory> Log<'m, M> {
         (self.at * 8, self.words * 8)
     }
 
-    /// Words from its start on that whoever comes next may want to read: of one that was dropped, or is corrupt, its head.
+    /// Words from its start on that whoever comes next may want to read: of one that was dropped,
+    /// or is corrupt, its head.
     pub fn wanted(&self) -> usize {
         let used = if self.unique() != 0 && self.is_whole() { self.used() } else { 0 };
         HEAD + used
@@ -135,8 +136,8 @@ impl<'m, M: Memory> Log<'m, M> {
         self.memory.store(self.at + LENGTH, length(0, self.flags(), self.used()));
     }
 
-    /// Notes that `unique` has done what is not on record (gone beyond the log, come from an unknown
-    /// thread): its journal is of no use. One store, which any thread may make.
+    /// Notes that `unique` has done what is not on record (gone beyond the log, come from an
+    /// unknown thread): its journal is of no use. One store, which any thread may make.
     #[inline]
     pub fn mark_opaque(&self, unique: u64) {
         self.memory.store(self.at + OPAQUE, unique);
@@ -294,7 +295,8 @@ impl<'m, M: Memory> Log<'m, M> {
         (entries, next.is_ok())
     }
 
-    /// Copies an entry's payload from byte `from` on, as much as there is room for; gives its length.
+    /// Copies an entry's payload from byte `from` on, as much as there is room for; gives its
+    /// length.
     pub fn payload(&self, entry: &Entry, out: &mut [u8]) -> usize {
         let n = entry.payload.min(out.len());
         if let Some(out) = out.get_mut(..n) {
@@ -332,8 +334,9 @@ fn length(unique: u64, flags: u32, used: usize) -> u64 {
     plain | (digest_words(unique, &[plain]) >> 40) << 32
 }
 
-/// A number for a payload, 0 for none. Of an image write the data are not looked at: it would cost as
-/// much as copying them, and a wild write may have hit them before the daemon wrote them as well.
+/// A number for a payload, 0 for none. Of an image write the data are not looked at: it would cost
+/// as much as copying them, and a wild write may have hit them before the daemon wrote them as
+/// well.
 #[inline]
 fn digest_payload(kind: u32, payload: &[u8]) -> u64 {
     if payload.is_empty() || kind == Kind::Image as u32 { 0 } else { digest(0, payload) }

@@ -1,12 +1,14 @@
 //! Whether a call without a recorded result was carried out, from what there is now.
 //!
-//! A name that is there may have been there before. Times do not tell: some file systems keep whole seconds (ext2 with
-//! small inodes), some two of them (FAT), and those of a server come from another clock. Taken for older than the call, what
-//! the call has made is refused to its maker (EEXIST); taken for younger, what somebody else has made in that second is given
-//! away as new, and two believe to have made it. So it is looked at before the call whether the name is there
-//! ([`Entry::before`]), and both are impossible, but for what others do between the look and the call. The look costs a
-//! system call each time something is made or removed; the kernel has just asked the daemon for that name, so it is mostly
-//! answered from what its file system has in memory.
+//! A name that is there may have been there before. Times do not tell: some file systems keep whole
+//! seconds (ext2 with small inodes), some two of them (FAT), and those of a server come from
+//! another clock. Taken for older than the call, what the call has made is refused to its maker
+//! (EEXIST); taken for younger, what somebody else has made in that second is given away as new,
+//! and two believe to have made it. So it is looked at before the call whether the name is there
+//! ([`Entry::before`]), and both are impossible, but for what others do between the look and the
+//! call. The look costs a system call each time something is made or removed; the kernel has just
+//! asked the daemon for that name, so it is mostly answered from what its file system has in
+//! memory.
 
 use crate::call::Kind;
 use crate::log::Entry;
@@ -47,11 +49,13 @@ pub enum Settled {
 /// `BEFORE` of a name, or an extended attribute, that was there.
 pub const PRESENT: u64 = 1;
 
-/// Settles a write that comes again with other bytes of the same length: how it can be made over what was written before.
+/// Settles a write that comes again with other bytes of the same length: how it can be made over
+/// what was written before.
 pub fn settle_over(kind: Kind, entry: &Entry, probed: &Probed, length: u64) -> Settled {
     match (kind, probed.first) {
         (Kind::Write | Kind::WriteAt, _) => Settled::Again,
-        // What it has written is the end of the file still, or nobody can tell what is behind it by now.
+        // What it has written is the end of the file still, or nobody can tell what is behind it by
+        // now.
         (Kind::Append, Some(file)) => {
             let end = |bytes: u64| entry.before.saturating_add(bytes);
             let is_last = match entry.outcome {

@@ -1,9 +1,9 @@
 //! The remains: what a crashing daemon leaves of its own state, for the report.
 //!
-//! They are written by the handler of a deadly signal, in the process that is about to die, into the
-//! recorder's area of that name (`Layout::remains`), and read by the supervisor. Writing is a few
-//! stores and no more: no allocation, no lock. The stack and the memory map come there by the kernel's
-//! hand, at [`stack_room`] and [`maps_room`].
+//! They are written by the handler of a deadly signal, in the process that is about to die, into
+//! the recorder's area of that name (`Layout::remains`), and read by the supervisor. Writing is a
+//! few stores and no more: no allocation, no lock. The stack and the memory map come there by the
+//! kernel's hand, at [`stack_room`] and [`maps_room`].
 //!
 //! Invariant: the head's check value is stored last, over the head and the check of the rest; so
 //! remains that are torn, altered afterwards, or of another generation are not taken for true.
@@ -212,8 +212,8 @@ fn look<M: Memory>(memory: &M, layout: &Layout, generation: u32) -> Option<(Head
     (head.generation == generation).then_some((head, body))
 }
 
-/// What the crash of `generation` has left, if that is whole. A stack or memory map that was altered
-/// afterwards is left out.
+/// What the crash of `generation` has left, if that is whole. A stack or memory map that was
+/// altered afterwards is left out.
 pub fn read<M: Memory>(memory: &M, layout: &Layout, generation: u32) -> Option<Remains> {
     let (mut head, expected) = look(memory, layout, generation)?;
     let take = |from: usize, len: usize| {

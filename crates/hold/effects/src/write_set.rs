@@ -82,7 +82,8 @@ impl WriteSet {
         }
     }
 
-    /// How far a read from `offset` reaches into what was written, without a gap, if it begins in it.
+    /// How far a read from `offset` reaches into what was written, without a gap, if it begins in
+    /// it.
     pub fn reach(&self, offset: u64) -> u64 {
         let first = self.extents.partition_point(|extent| extent.end <= offset);
         let mut end = offset;
@@ -100,9 +101,10 @@ impl WriteSet {
         self.extents.last().map_or(0, |extent| extent.end)
     }
 
-    /// The run of the image, and the pieces of memory that belong there (byte offset in the memory, and
-    /// length), that start with extent number `at`, which is moved behind it. Gives where the run
-    /// starts in the image; `None` at the end. At most 64 pieces, as many as one pwritev(2) is given.
+    /// The run of the image, and the pieces of memory that belong there (byte offset in the memory,
+    /// and length), that start with extent number `at`, which is moved behind it. Gives where the
+    /// run starts in the image; `None` at the end. At most 64 pieces, as many as one pwritev(2) is
+    /// given.
     pub fn run(&self, at: &mut usize, pieces: &mut Vec<(usize, usize)>) -> Option<u64> {
         pieces.clear();
         let start = self.extents.get(*at)?.start;

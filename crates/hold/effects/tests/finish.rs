@@ -118,7 +118,8 @@ fn it_is_carried_out_without_privileges() {
     }
 }
 
-/// A request that was too long: its log was written to the image when it was full, and what came later went there at once.
+/// A request that was too long: its log was written to the image when it was full, and what came
+/// later went there at once.
 #[test]
 fn what_was_written_since_is_not_written_over() {
     let fixture = Fixture::new();
@@ -130,8 +131,8 @@ fn what_was_written_since_is_not_written_over() {
     assert_eq!(fixture.image(), "new.............");
 }
 
-/// A read that writes access times: its answer is not recorded, and its slot is free by the time that the
-/// transaction is committed.
+/// A read that writes access times: its answer is not recorded, and its slot is free by the time
+/// that the transaction is committed.
 #[test]
 fn a_committed_transaction_is_carried_out_though_its_slot_is_free() {
     let fixture = Fixture::new();

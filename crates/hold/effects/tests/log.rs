@@ -15,7 +15,8 @@ fn head(kind: Kind, digest: u64) -> Head {
     Head { kind: kind as u32, digest, before: 9 }
 }
 
-/// What a request writes: an entry with an outcome, a read with a payload, an entry without outcome.
+/// What a request writes: an entry with an outcome, a read with a payload, an entry without
+/// outcome.
 fn write(log: &Log<'_, Mortal>) {
     log.begin(UNIQUE);
     // A dead writer's log has no room.

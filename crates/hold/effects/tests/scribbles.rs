@@ -1,4 +1,5 @@
-//! What a wild write has hit is not taken for true: a daemon that dies may have written anywhere before.
+//! What a wild write has hit is not taken for true: a daemon that dies may have written anywhere
+//! before.
 #![allow(missing_docs)]
 
 mod common;

@@ -19,7 +19,8 @@ pub enum After {
 }
 
 impl<M: Memory> Host<M> {
-    /// Takes a message that was read, in place, from a thread that gives it to the daemon next. `slot`: where it was copied to.
+    /// Takes a message that was read, in place, from a thread that gives it to the daemon next.
+    /// `slot`: where it was copied to.
     #[inline]
     pub fn after_read(
         &self,
@@ -40,7 +41,8 @@ impl<M: Memory> Host<M> {
         self.let_go(&mut session, message)
     }
 
-    /// The same of a message that is not yet given to the daemon: whoever does that tells that it is begun ([`Self::begin`]).
+    /// The same of a message that is not yet given to the daemon: whoever does that tells that it
+    /// is begun ([`Self::begin`]).
     pub fn after_fetch(
         &self,
         env: &impl Environment<M>,
@@ -72,8 +74,8 @@ impl<M: Memory> Host<M> {
         env.assign(turn, slot);
     }
 
-    /// Takes the head of a long WRITE, in place, if nothing but its ids need a change. If not, all of it is looked at next, with its
-    /// turn kept.
+    /// Takes the head of a long WRITE, in place, if nothing but its ids need a change. If not, all
+    /// of it is looked at next, with its turn kept.
     pub fn pass_head(&self, env: &impl Environment<M>, head: &mut [u8]) -> bool {
         let turn = env.turn(head);
         let mut session = self.reaped();

@@ -19,7 +19,8 @@ pub enum Before {
     Read,
     /// The device had nothing for a while; look again.
     Again,
-    /// The read fails with this: ENODEV when the mount has gone, EINTR when a signal has come meanwhile.
+    /// The read fails with this: ENODEV when the mount has gone, EINTR when a signal has come
+    /// meanwhile.
     Fail(i32),
 }
 
@@ -33,8 +34,8 @@ impl<M: Memory> Host<M> {
         self.look_before_read(env, false)
     }
 
-    /// For a thread that will not read, but says whether that would give something: it waits for nothing, for which it gives EAGAIN, and
-    /// what it is given is not yet given to the daemon.
+    /// For a thread that will not read, but says whether that would give something: it waits for
+    /// nothing, for which it gives EAGAIN, and what it is given is not yet given to the daemon.
     pub fn before_fetch(&self, env: &impl Environment<M>) -> Before {
         if self.has_nothing_else() {
             return Before::Read;
@@ -88,8 +89,8 @@ impl<M: Memory> Host<M> {
         }
         let settling = session.phase() == Phase::Settling;
         let kick = session.take_kick();
-        // A checkpoint goes on when what has begun is answered, by whichever thread: the kernel may know no file to wake a reader by, and
-        // what it is asked instead waits for the checkpoint.
+        // A checkpoint goes on when what has begun is answered, by whichever thread: the kernel may
+        // know no file to wake a reader by, and what it is asked instead waits for the checkpoint.
         let quiescing = session.phase() == Phase::Quiescing;
         let starved = session.is_starved() || session.is_awaiting() || quiescing;
         // What was due could not be begun before this, and nobody else looks.
@@ -174,14 +175,15 @@ impl<M: Memory> Host<M> {
         }
     }
 
-    /// While requests are being settled, or wait for a slot, nobody may sleep in the kernel for long:
-    /// one of them may turn out to hold up the others, and a slot may become free unheard.
+    /// While requests are being settled, or wait for a slot, nobody may sleep in the kernel for
+    /// long: one of them may turn out to hold up the others, and a slot may become free unheard.
     fn wait_a_little(&self, env: &impl Environment<M>, settling: bool, hurried: bool) -> Before {
         let mut counted_on = false;
         if !hurried {
             let goes_on;
             (goes_on, counted_on) = self.wake.while_looking(|| env.doze(LOOK));
-            // As read(2) says, if the handler is one without SA_RESTART: it may have asked the daemon to end.
+            // As read(2) says, if the handler is one without SA_RESTART: it may have asked the
+            // daemon to end.
             if !goes_on {
                 if counted_on {
                     self.wake(env, settling); // the daemon may not come back
@@ -209,8 +211,8 @@ impl<M: Memory> Host<M> {
         if counted_on { Before::Again } else { Before::Read }
     }
 
-    /// Nothing can be taken now, though the device is readable, so that the bell is too: whoever waits with it would look again and
-    /// again.
+    /// Nothing can be taken now, though the device is readable, so that the bell is too: whoever
+    /// waits with it would look again and again.
     pub fn nap_if_readable(&self, env: &impl Environment<M>) {
         if env.readiness().is_something() {
             env.nap();

@@ -30,7 +30,8 @@ impl<M: Memory> Host<M> {
         true
     }
 
-    /// Whether nothing may be reissued yet. Should the supervisor be dead itself, its patience is up here as well.
+    /// Whether nothing may be reissued yet. Should the supervisor be dead itself, its patience is
+    /// up here as well.
     pub(crate) fn is_fenced(&self, env: &impl Environment<M>) -> bool {
         let behind = |of: u32| of < self.attachment.generation;
         if !behind(self.control().fence()) && !behind(self.control().held()) {
@@ -41,13 +42,14 @@ impl<M: Memory> Host<M> {
         now.saturating_sub(since.err().unwrap_or(now)) < FENCE_LIMIT
     }
 
-    /// Whether the mount has gone, and with it all that was to be done. Under the policy `epoch` some is left even then.
+    /// Whether the mount has gone, and with it all that was to be done. Under the policy `epoch`
+    /// some is left even then.
     pub(crate) fn has_ended(env: &impl Environment<M>) -> bool {
         !env.keeps_epochs() && env.readiness().gone
     }
 
-    /// Takes from the kernel everything that was in flight at the crash, once the fence is open. It comes first in the
-    /// queue, so the first new request ends it.
+    /// Takes from the kernel everything that was in flight at the crash, once the fence is open. It
+    /// comes first in the queue, so the first new request ends it.
     pub(crate) fn collect(&self, env: &impl Environment<M>, session: &mut Session<M>) {
         let max_write = usize::try_from(self.control().max_write()).unwrap_or(MAX_WRITE);
         let mut buffer = env.buffer(max_write.max(MIN_READ) + 8192);

@@ -61,7 +61,8 @@ pub struct Fault<'a> {
     pub body: &'a [u8],
 }
 
-/// The process that the host is in, and how its threads wait. Where nobody is told, and nothing waits, the defaults do.
+/// The process that the host is in, and how its threads wait. Where nobody is told, and nothing
+/// waits, the defaults do.
 pub trait Process {
     /// CLOCK_MONOTONIC in nanoseconds.
     fn now(&self) -> u64;
@@ -69,7 +70,8 @@ pub trait Process {
     /// Has the supervisor look at the recorder. Does not wait.
     fn tell(&self) {}
 
-    /// This process is the one that serves the mount from now on: the daemon may have gone into the background since it started.
+    /// This process is the one that serves the mount from now on: the daemon may have gone into the
+    /// background since it started.
     fn serve_from_here(&self) {}
 
     /// INIT is settled.
@@ -78,8 +80,8 @@ pub trait Process {
     /// Whether a read of the device waits until there is something.
     fn reads_wait(&self) -> bool;
 
-    /// Sleeps for so many nanoseconds, as if it was in a read of the device. `false` if a signal has ended it for which a read would
-    /// fail with EINTR.
+    /// Sleeps for so many nanoseconds, as if it was in a read of the device. `false` if a signal
+    /// has ended it for which a read would fail with EINTR.
     fn doze(&self, ns: i64) -> bool;
 
     /// Sleeps for about a millisecond, whatever comes.
@@ -93,7 +95,8 @@ pub trait Process {
         false
     }
 
-    /// Whether some thread may sleep in a read of the device all the same. Whoever asks has said before that there is work.
+    /// Whether some thread may sleep in a read of the device all the same. Whoever asks has said
+    /// before that there is work.
     fn has_readers(&self) -> bool {
         true
     }
@@ -114,15 +117,18 @@ pub trait Process {
     fn unrecordable(&self) -> !;
 }
 
-/// What becomes of effects, and of the epoch that they are in. Each is called by the thread that it is about.
+/// What becomes of effects, and of the epoch that they are in. Each is called by the thread that it
+/// is about.
 pub trait EffectHooks<M: Memory> {
     /// A request's place among those that wait for their turn.
     type Turn: Copy;
 
-    /// The thread has `message` for the daemon, and holds no lock of belay's. Gives its turn, once it has come.
+    /// The thread has `message` for the daemon, and holds no lock of belay's. Gives its turn, once
+    /// it has come.
     fn turn(&self, message: &[u8]) -> Self::Turn;
 
-    /// It is about to give it to the daemon. Gives the slot that it is on record in, if that matters.
+    /// It is about to give it to the daemon. Gives the slot that it is on record in, if that
+    /// matters.
     fn begin(&self, session: &Session<M>, message: &[u8]) -> Option<Slot>;
 
     /// The request that has this turn is on record in `slot`.
@@ -131,13 +137,15 @@ pub trait EffectHooks<M: Memory> {
     /// It is not given to the daemon after all.
     fn leave(&self, turn: Self::Turn);
 
-    /// The daemon has answered `unique`, by an error or not. `Some` is the error that its caller gets instead.
+    /// The daemon has answered `unique`, by an error or not. `Some` is the error that its caller
+    /// gets instead.
     fn replied(&self, unique: u64, failed: bool) -> Option<i32>;
 
     /// The reply to `unique` is decided, and on record if it must be. Nobody has it yet.
     fn decided(&self, unique: u64);
 
-    /// The dead generation can do nothing any more, and what it had in hand is about to be collected.
+    /// The dead generation can do nothing any more, and what it had in hand is about to be
+    /// collected.
     fn inherit(&self, session: &mut Session<M>);
 
     /// Whether what is acknowledged is kept until a checkpoint. If not, what follows is not asked.
@@ -151,7 +159,8 @@ pub trait EffectHooks<M: Memory> {
     /// It was, and goes to the daemon.
     fn arrived(&self, _session: &Session<M>, _opcode: Opcode) {}
 
-    /// Memory that is not needed any more is given back, if somebody wants that. The thread holds no lock.
+    /// Memory that is not needed any more is given back, if somebody wants that. The thread holds
+    /// no lock.
     fn trim(&self) {}
 
     /// A thread looks for work: is there a checkpoint to be begun, or one that is done?

@@ -9,8 +9,8 @@ use belay_wire::{Opcode, Unique, get_u64};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 impl<M: Memory> Host<M> {
-    /// The recorded INIT, if this daemon has not seen one and the first daemon's reply is known. Of threads that ask at
-    /// once, one gets it.
+    /// The recorded INIT, if this daemon has not seen one and the first daemon's reply is known. Of
+    /// threads that ask at once, one gets it.
     pub(crate) fn recorded_init(&self, env: &impl Environment<M>) -> Option<Vec<u8>> {
         if self.ready.load(Relaxed) || self.init_unique.load(Relaxed) != 0 {
             return None;
@@ -24,13 +24,15 @@ impl<M: Memory> Host<M> {
             return None;
         }
         let message = self.control().init_request();
-        // Several threads may come at once: one of them gets it, the others wait until it is settled.
+        // Several threads may come at once: one of them gets it, the others wait until it is
+        // settled.
         let unique = get_u64(&message, 8)?;
         self.init_unique.compare_exchange(0, unique, AcqRel, Relaxed).ok()?;
         Some(message)
     }
 
-    /// What an INIT is answered that the kernel has sent again: the dead daemon's reply was recorded but did not get through.
+    /// What an INIT is answered that the kernel has sent again: the dead daemon's reply was
+    /// recorded but did not get through.
     pub(crate) fn answer_again(&self, message: &[u8]) -> Option<Vec<u8>> {
         let control = self.control();
         if !matches!(control.init_state(), InitState::Replying | InitState::Done) {

@@ -23,8 +23,8 @@ pub struct Attachment {
 /// A session, and what is known of it without its lock.
 #[derive(Debug)]
 pub struct Host<M: Memory> {
-    /// Its tables are changed by whichever thread has a message in hand. Uncontended it costs two atomic operations; held for well under
-    /// a microsecond.
+    /// Its tables are changed by whichever thread has a message in hand. Uncontended it costs two
+    /// atomic operations; held for well under a microsecond.
     session: Mutex<Session<M>>,
     pub(crate) memory: M,
     pub(crate) attachment: Attachment,
@@ -42,7 +42,8 @@ pub struct Host<M: Memory> {
     pub(crate) ready: AtomicBool,
     /// Requests in flight at the crash have been collected from the kernel.
     pub(crate) collected: AtomicBool,
-    /// Since when it is waited for that the dead generation can have no effect any more, 0 if it was not.
+    /// Since when it is waited for that the dead generation can have no effect any more, 0 if it
+    /// was not.
     pub(crate) fenced_since: AtomicU64,
     /// The first reply to the kernel has been noted.
     pub(crate) replied: AtomicBool,
@@ -83,7 +84,8 @@ impl<M: Memory> Host<M> {
     /// The session, for as long as the guard lives.
     #[inline]
     pub fn session(&self) -> MutexGuard<'_, Session<M>> {
-        // Who panics with it ends the process (the shim), or ends with all of it (the simulation): what is half done is seen by nobody.
+        // Who panics with it ends the process (the shim), or ends with all of it (the simulation):
+        // what is half done is seen by nobody.
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -146,9 +148,10 @@ impl<M: Memory> Host<M> {
         self.retiring.load(Acquire)
     }
 
-    /// The daemon writes what it holds at its end only: each of its threads that asks for more is told that the mount has gone, as if it
-    /// was unmounted. What it writes on its way is kept apart; the supervisor ends the epoch when it has ended as it should. What waits
-    /// for an answer is taken up by the successor.
+    /// The daemon writes what it holds at its end only: each of its threads that asks for more is
+    /// told that the mount has gone, as if it was unmounted. What it writes on its way is kept
+    /// apart; the supervisor ends the epoch when it has ended as it should. What waits for an
+    /// answer is taken up by the successor.
     #[cold]
     pub(crate) fn retire(&self, env: &impl Environment<M>) {
         if !self.retiring.swap(true, Release) {
@@ -162,7 +165,8 @@ impl<M: Memory> Host<M> {
     /// A slot to copy the next request into, if requests are copied. Waits until there is one.
     #[inline]
     pub fn claim(&self, env: &impl Process) -> Option<Slot> {
-        // Also before INIT is answered: what a thread is given that sleeps in its read meanwhile is the first request, say.
+        // Also before INIT is answered: what a thread is given that sleeps in its read meanwhile is
+        // the first request, say.
         if self.copies() { self.claim_one(env) } else { None }
     }
 

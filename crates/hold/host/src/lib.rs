@@ -1,8 +1,10 @@
-//! Drives the session between a FUSE device and a daemon: what is done before and after each read of the device and for each
-//! message that the daemon writes to it, by whichever of the daemon's threads does that.
+//! Drives the session between a FUSE device and a daemon: what is done before and after each read
+//! of the device and for each message that the daemon writes to it, by whichever of the daemon's
+//! threads does that.
 //!
-//! The host does no system call and knows no process. What it needs of those is an [`Environment`]: the device, the daemon's process,
-//! and what becomes of the daemon's effects. The shim is one in the daemon's own process, the simulation is one without a kernel.
+//! The host does no system call and knows no process. What it needs of those is an [`Environment`]:
+//! the device, the daemon's process, and what becomes of the daemon's effects. The shim is one in
+//! the daemon's own process, the simulation is one without a kernel.
 //!
 //! | module | answers |
 //! | --- | --- |

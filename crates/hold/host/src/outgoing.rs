@@ -17,8 +17,8 @@ use zerocopy::FromBytes;
 type Written = Result<usize, i32>;
 
 impl<M: Memory> Host<M> {
-    /// Takes a message from the daemon: `head` is its header, `total` its length, `body` gives what is behind the header, `pass` writes it to
-    /// the device as it is.
+    /// Takes a message from the daemon: `head` is its header, `total` its length, `body` gives what
+    /// is behind the header, `pass` writes it to the device as it is.
     ///
     /// # Errors
     /// The errno that the daemon's write fails with.

@@ -1,4 +1,5 @@
-//! What becomes of a message that went from the device into a pipe (splice(2)), as libfuse takes requests.
+//! What becomes of a message that went from the device into a pipe (splice(2)), as libfuse takes
+//! requests.
 
 use crate::after::After;
 use crate::environment::Environment;
@@ -9,8 +10,8 @@ use belay_wire::Opcode;
 
 /// Bytes that libfuse reads first from the pipe: fuse_in_header and fuse_write_in.
 pub const HEAD: usize = 80;
-/// Below this libfuse reads the whole request from the pipe at once (lib/fuse_lowlevel.c, fuse_session_receive_buf: header, write_in
-/// and a page).
+/// Below this libfuse reads the whole request from the pipe at once (lib/fuse_lowlevel.c,
+/// fuse_session_receive_buf: header, write_in and a page).
 pub const SHORT: usize = HEAD + 4096;
 
 /// What to do with a message whose beginning was taken out of the pipe.
@@ -25,8 +26,9 @@ pub enum Spliced {
 }
 
 impl<M: Memory> Host<M> {
-    /// Takes a message of `got` bytes that is in a pipe, from a thread that gives it to the daemon next. Of a long WRITE of which
-    /// nothing but the ids need a change, the head alone is taken out. `drain` fills its buffer from the pipe. `None` if it cannot.
+    /// Takes a message of `got` bytes that is in a pipe, from a thread that gives it to the daemon
+    /// next. Of a long WRITE of which nothing but the ids need a change, the head alone is taken
+    /// out. `drain` fills its buffer from the pipe. `None` if it cannot.
     pub fn after_splice(
         &self,
         env: &impl Environment<M>,

@@ -1,9 +1,10 @@
-//! Waking a thread that sleeps in the kernel's read of the device, when there is work of belay's own.
+//! Waking a thread that sleeps in the kernel's read of the device, when there is work of belay's
+//! own.
 //!
-//! That takes a notification, which the kernel answers with a message for one reader: two system calls, and a thread more
-//! that runs. A successor to which ten thousand requests are reissued would spend most of its time on that. It is left
-//! out where somebody looks anyway: another thread that looks again after [`LOOK`], or one that has still to take the
-//! message before this one.
+//! That takes a notification, which the kernel answers with a message for one reader: two system
+//! calls, and a thread more that runs. A successor to which ten thousand requests are reissued
+//! would spend most of its time on that. It is left out where somebody looks anyway: another thread
+//! that looks again after [`LOOK`], or one that has still to take the message before this one.
 
 use crate::environment::Environment;
 use crate::head::opcode;
@@ -21,9 +22,9 @@ const OVERDUE: u64 = 5_000_000;
 /// Who is awake.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
-    /// Threads that look again soon. One that says so no longer either has seen in `counted_on` that somebody counted on
-    /// it, or whoever wanted to has seen that it is gone: each writes the one and then reads the other, in one order for
-    /// all.
+    /// Threads that look again soon. One that says so no longer either has seen in `counted_on`
+    /// that somebody counted on it, or whoever wanted to has seen that it is gone: each writes the
+    /// one and then reads the other, in one order for all.
     looking: AtomicU32,
     /// Somebody has been left asleep because another looks.
     counted_on: AtomicBool,
@@ -40,8 +41,8 @@ impl Wake {
         self.looking.load(SeqCst) > 0
     }
 
-    /// While `wait` lasts, the calling thread is one that looks for work afterwards: it must if this gives `true` besides
-    /// what `wait` has given, since somebody has counted on that.
+    /// While `wait` lasts, the calling thread is one that looks for work afterwards: it must if
+    /// this gives `true` besides what `wait` has given, since somebody has counted on that.
     pub(crate) fn while_looking<T>(&self, wait: impl FnOnce() -> T) -> (T, bool) {
         self.looking.fetch_add(1, SeqCst);
         let result = wait();
@@ -51,8 +52,8 @@ impl Wake {
 }
 
 impl<M: Memory> Host<M> {
-    /// There is work for whichever thread comes for it. While requests are being settled, those that have nothing to do look
-    /// by themselves.
+    /// There is work for whichever thread comes for it. While requests are being settled, those
+    /// that have nothing to do look by themselves.
     pub(crate) fn wake(&self, env: &impl Environment<M>, settling: bool) {
         if settling && self.wake.somebody_looks() {
             return;
@@ -75,7 +76,8 @@ impl<M: Memory> Host<M> {
         }
     }
 
-    /// The kernel knows no file by which a reader could be woken: the supervisor has the mount asked for something.
+    /// The kernel knows no file by which a reader could be woken: the supervisor has the mount
+    /// asked for something.
     #[cold]
     fn ask_for_nudge(&self, env: &impl Environment<M>) {
         self.control().ask_for_nudge();
@@ -96,16 +98,19 @@ impl<M: Memory> Host<M> {
         env.write(&message)
     }
 
-    /// Rings for who waits for the device without reading it, if what has just happened may have made work.
+    /// Rings for who waits for the device without reading it, if what has just happened may have
+    /// made work.
     pub fn ring_for_more(&self, env: &impl Environment<M>) {
-        // Of checkpoints the session does not know; under `buffer` as well, which is that policy without an image.
+        // Of checkpoints the session does not know; under `buffer` as well, which is that policy
+        // without an image.
         let other = || env.keeps_epochs() && (self.look.load(Acquire) || env.is_due());
         if self.has_work() || other() {
             env.ring();
         }
     }
 
-    /// A message of the kernel's has been taken, by a thread that looks for work before it reads again: perhaps that which was asked for.
+    /// A message of the kernel's has been taken, by a thread that looks for work before it reads
+    /// again: perhaps that which was asked for.
     #[inline]
     pub(crate) fn woken(&self, message: &[u8]) {
         if self.wake.nudged.load(Relaxed) || is_kick(message) {
@@ -123,7 +128,8 @@ fn is_kick(message: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// One thread looks, another has work for it, at the same time: if it was counted on, it is told, whatever their order.
+    /// One thread looks, another has work for it, at the same time: if it was counted on, it is
+    /// told, whatever their order.
     #[test]
     fn whoever_is_counted_on_is_told() {
         const ROUNDS: u32 = 100_000;

@@ -1,8 +1,8 @@
 //! The image of a daemon under the policy `epoch`, between two checkpoints.
 //!
 //! What the daemon writes to its image collects in an [`overlay`], in memory that outlives it. A
-//! checkpoint seals the overlay; a committer, which is never the daemon, brings what is sealed to the
-//! image, by way of a [`journal`] beside it. So the image is at one of two checkpoints at any
+//! checkpoint seals the overlay; a committer, which is never the daemon, brings what is sealed to
+//! the image, by way of a [`journal`] beside it. So the image is at one of two checkpoints at any
 //! instant, also if the power goes: at the last one, or at the one before.
 //!
 //! | module | answers |

@@ -1,5 +1,5 @@
-//! Death of the daemon at every store: its successor starts on the last checkpoint, and what the committer
-//! was given does not change.
+//! Death of the daemon at every store: its successor starts on the last checkpoint, and what the
+//! committer was given does not change.
 #![allow(missing_docs)]
 
 mod common;
@@ -7,8 +7,8 @@ mod common;
 use common::{MOST, Op, World, op};
 use proptest::prelude::*;
 
-/// Runs `op` in a daemon that dies at every one of its stores in turn; `again`, some of the successors die
-/// in their start as well.
+/// Runs `op` in a daemon that dies at every one of its stores in turn; `again`, some of the
+/// successors die in their start as well.
 fn all_deaths(world: &World, op: &Op) {
     let model = &world.model;
     let commitment = world.commitment();

@@ -48,9 +48,9 @@ proptest! {
         use_all(&world);
     }
 
-    /// Every single word of control data that is changed while an epoch is sealed is seen, or makes no
-    /// difference to what is committed. (But for the masks, of which only those are seen that reach
-    /// behind the image: nothing else says which sectors were written.)
+    /// Every single word of control data that is changed while an epoch is sealed is seen, or makes
+    /// no difference to what is committed. (But for the masks, of which only those are seen that
+    /// reach behind the image: nothing else says which sectors were written.)
     #[test]
     fn what_is_not_as_it_was_written_is_not_committed(at in prop_oneof![0..32usize, 512..512 + 32usize, 1024..1024 + 32usize], bit in 0..64u32) {
         let world = world();

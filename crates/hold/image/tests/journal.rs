@@ -1,5 +1,5 @@
-//! Journals that anybody may have made: what is refused, what is dropped, and what is said. The format is
-//! written here once more, by its description.
+//! Journals that anybody may have made: what is refused, what is dropped, and what is said. The
+//! format is written here once more, by its description.
 #![allow(missing_docs)]
 
 mod common;

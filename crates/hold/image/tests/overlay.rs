@@ -1,5 +1,5 @@
-//! The overlay against a plain byte string: whatever is done, the daemon sees what it has written, and
-//! the committer what there was at the checkpoint.
+//! The overlay against a plain byte string: whatever is done, the daemon sees what it has written,
+//! and the committer what there was at the checkpoint.
 #![allow(missing_docs)]
 
 mod common;

@@ -1,5 +1,5 @@
-//! The power goes at any write and any sync of commits and recoveries: the image is at the last checkpoint or
-//! the one before, byte for byte.
+//! The power goes at any write and any sync of commits and recoveries: the image is at the last
+//! checkpoint or the one before, byte for byte.
 #![allow(missing_docs)]
 
 mod common;
@@ -105,8 +105,8 @@ fn combinations(disk: &Disk, most: usize) -> BTreeSet<Platter> {
         .collect()
 }
 
-/// `prepare` makes a disk; then `last` is committed, with a power failure at every operation, and in
-/// every recovery from that, at every operation. Gives how many disks there were.
+/// `prepare` makes a disk; then `last` is committed, with a power failure at every operation, and
+/// in every recovery from that, at every operation. Gives how many disks there were.
 fn exhaust(prepare: &dyn Fn() -> Disk, last: &Checkpoint, before: &[u8]) -> usize {
     let disk = prepare();
     disk.repair();
@@ -205,7 +205,8 @@ fn commits_that_follow_others_survive_every_loss_of_power() {
     }
 }
 
-/// The supervisor dies in a commit, or a write fails; it is done once more from the start, and the power goes.
+/// The supervisor dies in a commit, or a write fails; it is done once more from the start, and the
+/// power goes.
 #[test]
 fn commits_that_are_done_once_more_survive_every_loss_of_power() {
     let before = base(4);

@@ -1,12 +1,13 @@
-//! A checkpoint in the middle of a roll-forward: what was replayed by then is part of it, and the rest is the log of
-//! the next epoch.
+//! A checkpoint in the middle of a roll-forward: what was replayed by then is part of it, and the
+//! rest is the log of the next epoch.
 //!
-//! The rest is written to the other half of the memory, as the log of the epoch to come, and a word of its own says so. The
-//! store that ends the epoch (the overlay's) makes that the log: whoever opens the log of an epoch that [`crate::head`] does
-//! not know yet looks at that word. So checkpoint and log change in the same instant here, too.
+//! The rest is written to the other half of the memory, as the log of the epoch to come, and a word
+//! of its own says so. The store that ends the epoch (the overlay's) makes that the log: whoever
+//! opens the log of an epoch that [`crate::head`] does not know yet looks at that word. So
+//! checkpoint and log change in the same instant here, too.
 //!
-//! A cut is a state that the files once had: a write before it whose data a later one has taken over, behind it, is not
-//! there to be done again as it was.
+//! A cut is a state that the files once had: a write before it whose data a later one has taken
+//! over, behind it, is not there to be done again as it was.
 
 use crate::head::Head;
 use crate::log::Oplog;
@@ -14,7 +15,8 @@ use crate::record::{Corrupt, Draft, Facts, NameChange, Record};
 use belay_memory::Memory;
 use std::borrow::Cow;
 
-/// Of each half: up to where records were written anew, so that it is not known any more what they had taken over.
+/// Of each half: up to where records were written anew, so that it is not known any more what they
+/// had taken over.
 pub(crate) const FLOORS: usize = 257;
 /// The head of the log of the next epoch, while a cut is made; else 0.
 pub(crate) const NEXT: usize = 259;
@@ -48,7 +50,8 @@ impl<M: Memory> Oplog<M> {
         cuts
     }
 
-    /// How many records in front only say what names mean: what a cut has left of the ones before it.
+    /// How many records in front only say what names mean: what a cut has left of the ones before
+    /// it.
     pub fn heads(&self) -> usize {
         let is_head =
             |number: &usize| self.record(*number).is_ok_and(|record| record.facts.opcode == 0);
@@ -60,9 +63,10 @@ impl<M: Memory> Oplog<M> {
         self.count()
     }
 
-    /// Prepares the log of the next epoch: what `names` mean by now (directory, name, node), and the records from `number` on.
-    /// `false` if there is no room. To be followed by the store that ends the epoch and [`Oplog::cut`], or by
-    /// [`Oplog::cancel_cut`]; nothing is staged or appended in between.
+    /// Prepares the log of the next epoch: what `names` mean by now (directory, name, node), and
+    /// the records from `number` on. `false` if there is no room. To be followed by the store that
+    /// ends the epoch and [`Oplog::cut`], or by [`Oplog::cancel_cut`]; nothing is staged or
+    /// appended in between.
     ///
     /// # Errors
     /// If the log is damaged.
@@ -88,7 +92,8 @@ impl<M: Memory> Oplog<M> {
             cut.heads += 1;
         }
         for number in number..self.count() {
-            // As they are, also those that are dead: what they took over decides where the log can be cut again.
+            // As they are, also those that are dead: what they took over decides where the log can
+            // be cut again.
             let Record { facts, body, names, pieces, .. } = &self.record(number)?;
             if !self.write_next(&mut cut, &Draft { facts, body, names, pieces }) {
                 return Ok(false);
@@ -111,8 +116,8 @@ impl<M: Memory> Oplog<M> {
         true
     }
 
-    /// The epoch has ended as it was prepared for: gives how many records in front only say what names mean. `None` if
-    /// nothing was prepared.
+    /// The epoch has ended as it was prepared for: gives how many records in front only say what
+    /// names mean. `None` if nothing was prepared.
     ///
     /// # Errors
     /// If the log is damaged.

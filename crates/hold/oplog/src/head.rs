@@ -1,4 +1,5 @@
-//! The one word whose change changes the log: check (24 bits) | epoch (low 11 bits) | half | words of records (28 bits).
+//! The one word whose change changes the log: check (24 bits) | epoch (low 11 bits) | half | words
+//! of records (28 bits).
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 

@@ -1,6 +1,8 @@
-//! Which records and pieces are still needed: in the daemon's own memory, and made again from the records.
+//! Which records and pieces are still needed: in the daemon's own memory, and made again from the
+//! records.
 //!
-//! What is here follows from the records in their order and from nothing else, so that a successor's is the same.
+//! What is here follows from the records in their order and from nothing else, so that a
+//! successor's is the same.
 
 use crate::capacity::LogLayout;
 use crate::pages::{Piece, Pieces, Slots};
@@ -52,12 +54,14 @@ struct Stretch {
     pages: Pages,
 }
 
-/// A table that was used before, empty: one that grows from nothing in each epoch is copied ten times.
+/// A table that was used before, empty: one that grows from nothing in each epoch is copied ten
+/// times.
 #[derive(Debug, Default)]
 struct Spare(Pages);
 
 impl Spare {
-    /// Tables and lists with room for more are given back: to empty one takes as long as it is large.
+    /// Tables and lists with room for more are given back: to empty one takes as long as it is
+    /// large.
     const MOST: usize = 1 << 13;
 
     fn put(&mut self, mut used: Pages) {
@@ -138,8 +142,8 @@ impl Index {
         pieces.into_iter().flatten().map(|(_, old)| old).filter(move |old| piece.touches(old))
     }
 
-    /// Takes up the record that follows those that are known, and starts at `at`. Its pieces' pages must be free or, if
-    /// they are `staged`, in flight.
+    /// Takes up the record that follows those that are known, and starts at `at`. Its pieces' pages
+    /// must be free or, if they are `staged`, in flight.
     pub(crate) fn admit(
         &mut self,
         layout: &LogLayout,
@@ -255,7 +259,8 @@ impl Index {
             *stretch = Stretch { clears_setuid: write.clears_setuid, ..Stretch::default() };
         }
         if scans {
-            // All of it at once. In operation a table that is full may well have these pages already.
+            // All of it at once. In operation a table that is full may well have these pages
+            // already.
             stretch.pages.reserve(pieces.len());
         }
         let mut lost = SmallVec::<[(u32, Piece); 2]>::new();

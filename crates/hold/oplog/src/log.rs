@@ -1,11 +1,10 @@
 //! How the log changes by one store, and what a successor or a new epoch finds.
 //!
 //! Invariants
-//! * The head word is stored when all of what it speaks of is in place. It is the only word whose change
-//!   changes the log.
-//! * Records are written behind the end of the half in use, or to the other half. Data are written to
-//!   pages that no record of the log needs.
-//! * What is known in the daemon's own memory ([`crate::index`]) is what a scan of the records would find.
+//! * The head word is stored when all that it speaks of is in place. No other word changes the log.
+//! * Records are written behind the end of the half in use, or to the other half. Data are written
+//!   to pages that no record of the log needs.
+//! * The daemon's own memory ([`crate::index`]) knows what a scan of the records would find.
 
 use crate::capacity::{Capacity, LogLayout};
 use crate::cut::Cut;
@@ -20,7 +19,8 @@ use std::ops::Range;
 
 /// See [`Head`].
 const HEAD: usize = 0;
-/// Not 0 once the log was made: then a head of 0 is damage. Apart from it, so that no small accident takes both.
+/// Not 0 once the log was made: then a head of 0 is damage. Apart from it, so that no small
+/// accident takes both.
 const MADE: usize = 256;
 
 /// The log. One thread uses it at a time.
@@ -42,11 +42,12 @@ pub struct Oplog<M> {
 /// Why a record was not appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// There is no room. It does not happen to a request that was [admitted](Oplog::admits) and is answered while the log
-    /// is not [exhausted](Oplog::is_exhausted); what befalls others is lost if the daemon dies before the next epoch.
+    /// There is no room. It does not happen to a request that was [admitted](Oplog::admits) and is
+    /// answered while the log is not [exhausted](Oplog::is_exhausted); what befalls others is lost
+    /// if the daemon dies before the next epoch.
     #[error("the op-log is full")]
     Full,
-    /// The log was damaged while it was in use. Nothing is appended or admitted any more until the next epoch.
+    /// The log was damaged in use. Nothing is appended or admitted any more until the next epoch.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
 }
@@ -71,8 +72,9 @@ pub struct Sizes {
 }
 
 impl<M: Memory> Oplog<M> {
-    /// The log that `memory` has from word `at` on: empty if it was never used, or is of an older epoch than `epoch`. This writes
-    /// to it, so it is for the daemon that goes on with it alone; everybody else has a look ([`Oplog::look`]).
+    /// The log that `memory` has from word `at` on: empty if it was never used, or is of an older
+    /// epoch than `epoch`. This writes to it, so it is for the daemon that goes on with it alone;
+    /// everybody else has a look ([`Oplog::look`]).
     ///
     /// # Errors
     /// If it is damaged. See [`Oplog::fresh`].
@@ -119,9 +121,9 @@ impl<M: Memory> Oplog<M> {
         }
     }
 
-    /// A new epoch has begun: what is on record is part of a checkpoint now. To be called after the store that
-    /// made `epoch` the current one, before anything else is done with the log. Data of requests
-    /// in flight stay.
+    /// A new epoch has begun: what is on record is part of a checkpoint now. To be called after the
+    /// store that made `epoch` the current one, before anything else is done with the log. Data of
+    /// requests in flight stay.
     pub fn restart(&mut self, epoch: u64) {
         (self.epoch, self.half, self.used, self.corrupt) = (epoch, 0, 0, false);
         self.cancel_cut();
@@ -169,13 +171,13 @@ impl<M: Memory> Oplog<M> {
         ]
     }
 
-    /// Takes pages for data of a request that has arrived: `length` bytes, for `offset` of the file (0 if it is
-    /// no write). To be filled by [`Staged::fill`]. `None` if there is no room.
+    /// Takes pages for data of a request that has arrived: `length` bytes, for `offset` of the file
+    /// (0 if it is no write). To be filled by [`Staged::fill`]. `None` if there is no room.
     pub fn reserve(&mut self, offset: u64, length: usize) -> Option<Staged> {
         self.slots.stage(&self.layout, offset, length)
     }
 
-    /// First word of the page that data come to next, if there is room: so that it can be brought near.
+    /// First word of the page that data come to next, if there is room: to bring it near.
     #[inline]
     pub fn next_page(&self) -> usize {
         slot_at(self.layout.arena(), self.slots.next())
@@ -193,11 +195,12 @@ impl<M: Memory> Oplog<M> {
         staged.slots.iter().for_each(|slot| self.slots.release(*slot));
     }
 
-    /// Appends what was done for a request, with its data. The last store makes it part of the log. Of a WRITE, as many
-    /// bytes as [`Facts::size`] says were written become part of it; of a request that failed, none.
+    /// Appends what was done for a request, with its data. The last store makes it part of the log.
+    /// Of a WRITE, as many bytes as [`Facts::size`] says were written become part of it; of a
+    /// request that failed, none.
     ///
-    /// What is dead may have to make room first: all other records are then written to the other half of the
-    /// memory, and a store of the head makes that the log.
+    /// What is dead may have to make room first: all other records are then written to the other
+    /// half of the memory, and a store of the head makes that the log.
     ///
     /// # Errors
     /// If it was not appended. The staged data are given up.
@@ -276,9 +279,10 @@ impl<M: Memory> Oplog<M> {
         (piece.from, piece.length) = (from as u16, (end - from) as u16);
     }
 
-    /// Takes the last record out of the log again, if it is that of request `unique`: for a successor, if the request
-    /// was not answered, because its daemon died between the log's store and its own that made the
-    /// answer final. To be called before anything is staged: what the record had replaced must still be there.
+    /// Takes the last record out of the log again, if it is that of request `unique`: for a
+    /// successor, if the request was not answered, because its daemon died between the log's store
+    /// and its own that made the answer final. To be called before anything is staged: what the
+    /// record had replaced must still be there.
     ///
     /// # Errors
     /// If the log is damaged.
@@ -294,8 +298,9 @@ impl<M: Memory> Oplog<M> {
         Ok(true)
     }
 
-    /// The records that are to be replayed and change the content of a file, by its number in [`Facts::files`]. A record
-    /// of FLUSH, FSYNC or RELEASE of the file says that it was stored: then there are none.
+    /// The records that are to be replayed and change the content of a file, by its number in
+    /// [`Facts::files`]. A record of FLUSH, FSYNC or RELEASE of the file says that it was stored:
+    /// then there are none.
     ///
     /// # Errors
     /// If the log is damaged.

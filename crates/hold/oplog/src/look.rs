@@ -1,7 +1,8 @@
 //! Looking at the log of a daemon that may live.
 //!
-//! To open a log is to write to it: what a death has left is tidied up. Only the daemon that is to use the log may do that, as a
-//! store of anybody else's takes away what it puts on record meanwhile. All others look at it by memory that they cannot write to.
+//! To open a log is to write to it: what a death has left is tidied up. Only the daemon that is to
+//! use the log may do that, as a store of anybody else's takes away what it puts on record
+//! meanwhile. All others look at it by memory that they cannot write to.
 
 use crate::capacity::Capacity;
 use crate::log::Oplog;
@@ -32,10 +33,12 @@ impl<M: Memory> Memory for Unwritten<M> {
 }
 
 impl<M: Memory> Oplog<Unwritten<M>> {
-    /// The log as it is now, unchanged. See [`Oplog::open`], which is for the daemon that goes on with it.
+    /// The log as it is now, unchanged. See [`Oplog::open`], which is for the daemon that goes on
+    /// with it.
     ///
     /// # Errors
-    /// If it is damaged, or a daemon that lives has changed it in the meantime: then another look finds it whole.
+    /// If it is damaged, or a daemon that lives has changed it in the meantime: then another look
+    /// finds it whole.
     pub fn look(memory: M, at: usize, capacity: Capacity, epoch: u64) -> Result<Self, Corrupt> {
         Self::open(Unwritten(memory), at, capacity, epoch)
     }
@@ -47,7 +50,8 @@ mod tests {
     use crate::forged::{CAPACITY, EPOCH, Words};
     use crate::record::Facts;
 
-    /// At every state that a log can be found in: used, of an epoch that has ended, never used, with a cut prepared, damaged.
+    /// At every state that a log can be found in: used, of an epoch that has ended, never used,
+    /// with a cut prepared, damaged.
     #[test]
     fn a_look_changes_nothing() {
         let words = Words::default_of(CAPACITY.words());

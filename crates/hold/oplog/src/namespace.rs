@@ -1,11 +1,13 @@
 //! Under which name a node is found on the last checkpoint, and at any point of the log.
 //!
-//! What a name meant at the checkpoint is what the first record that changes it says it meant before; names that no
-//! record changes mean what they mean now. That is the same as to start from the names as they are now and to undo the
-//! log from its end, and does not need all names of a mount to be copied: they are asked for one node at a time.
+//! What a name meant at the checkpoint is what the first record that changes it says it meant
+//! before; names that no record changes mean what they mean now. That is the same as to start from
+//! the names as they are now and to undo the log from its end, and does not need all names of a
+//! mount to be copied: they are asked for one node at a time.
 //!
-//! The kernel forgets nodes when it likes, and gets another key for each when it asks again. No record says so; but a
-//! name that means one key by the records so far, and another before the next change of it, is that of one node.
+//! The kernel forgets nodes when it likes, and gets another key for each when it asks again. No
+//! record says so; but a name that means one key by the records so far, and another before the next
+//! change of it, is that of one node.
 
 use crate::log::Oplog;
 use crate::record::{Corrupt, NameChange};
@@ -29,7 +31,8 @@ pub struct Link {
     pub key: u64,
 }
 
-/// Names as they are now, as far as anybody knows: of a node, its directories' keys and its names in them.
+/// Names as they are now, as far as anybody knows: of a node, its directories' keys and its names
+/// in them.
 pub trait Names {
     /// The names of `key`.
     fn names(&self, key: u64) -> Vec<(u64, Vec<u8>)>;
@@ -103,13 +106,14 @@ impl Namespace {
         self.changed.get(&(parent, name.to_vec())).copied()
     }
 
-    /// All names of which records say what they mean at this point: directory, name, node (0 for none).
+    /// All names of which records say what they mean at this point: directory, name, node (0 for
+    /// none).
     pub fn all(&self) -> impl Iterator<Item = (u64, Vec<u8>, u64)> + '_ {
         self.changed.iter().map(|((parent, name), key)| (*parent, name.clone(), *key))
     }
 
-    /// What the kernel knows the node as now that it knew as `key`, had forgotten, and asked for anew, as far as records
-    /// tell.
+    /// What the kernel knows the node as now that it knew as `key`, had forgotten, and asked for
+    /// anew, as far as records tell.
     pub fn renewed(&self, key: u64) -> u64 {
         let mut key = key;
         // Keys are never used twice, but that is not for the log to promise.
@@ -171,7 +175,8 @@ impl Namespace {
         names
     }
 
-    /// A path from the directory `root` to `key` at this point: empty for `root` itself, `None` if it had no name.
+    /// A path from the directory `root` to `key` at this point: empty for `root` itself, `None` if
+    /// it had no name.
     pub fn path(&self, root: u64, key: u64, now: &impl Names) -> Option<Vec<Link>> {
         if key == root {
             return Some(Vec::new());

@@ -1,7 +1,8 @@
-//! Records that say more than what is to be replayed: what became of names, or that belay asked for it.
+//! Records that say more than what is to be replayed: what became of names, or that belay asked for
+//! it.
 //!
-//! A successor asks for them several times before it serves, and to find them takes a look at every record, each of
-//! which is to be checked. So the scan by which a log is opened keeps them.
+//! A successor asks for them several times before it serves, and to find them takes a look at every
+//! record, each of which is to be checked. So the scan by which a log is opened keeps them.
 
 use crate::log::Oplog;
 use crate::record::{Corrupt, Record};
@@ -34,8 +35,8 @@ impl Record {
 }
 
 impl<M: Memory> Oplog<M> {
-    /// Of [`Oplog::records`] those that say what became of names, or that belay asked for (their `unique` is 0). Right
-    /// after the log was opened they need not be looked for.
+    /// Of [`Oplog::records`] those that say what became of names, or that belay asked for (their
+    /// `unique` is 0). Right after the log was opened they need not be looked for.
     pub fn notable(&self) -> impl Iterator<Item = Result<Cow<'_, Record>, Corrupt>> {
         let found = self.notable.found.iter().filter(|(number, _)| self.index.is_live(*number));
         let rest = (self.notable.looked_at..self.count()).filter(|it| self.index.is_live(*it));

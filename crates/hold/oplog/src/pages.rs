@@ -1,7 +1,8 @@
-//! Where the data of writes are: in pages that are staged when a request arrives, linked when it was
-//! carried out, and freed when nothing needs them.
+//! Where the data of writes are: in pages that are staged when a request arrives, linked when it
+//! was carried out, and freed when nothing needs them.
 //!
-//! Which page is in use is known in the daemon's own memory only. A successor learns it from the records.
+//! Which page is in use is known in the daemon's own memory only. A successor learns it from the
+//! records.
 
 use crate::capacity::LogLayout;
 use belay_memory::Memory;
@@ -24,7 +25,8 @@ pub(crate) struct Piece {
     pub(crate) length: u16,
 }
 
-/// The pieces of a request. Without a page cache that writes back most have one, and a write is to cost no allocation.
+/// The pieces of a request. Without a page cache that writes back most have one, and a write is to
+/// cost no allocation.
 pub(crate) type Pieces = SmallVec<[Piece; 1]>;
 
 impl Piece {
@@ -51,8 +53,8 @@ impl Piece {
 
 /// Data of a request that is in flight: pages that are no part of the log yet.
 ///
-/// It must go to [`crate::Oplog::append`] or [`crate::Oplog::unstage`], or its pages are lost until the next
-/// generation.
+/// It must go to [`crate::Oplog::append`] or [`crate::Oplog::unstage`], or its pages are lost until
+/// the next generation.
 #[must_use]
 #[derive(Debug, PartialEq, Eq)]
 pub struct Staged {
@@ -73,8 +75,8 @@ impl Staged {
         self.length == 0
     }
 
-    /// Copies `data` to byte `skip` of the staged range; what does not fit is left out. It needs nothing
-    /// but the memory, so it may be done without the lock that guards the log.
+    /// Copies `data` to byte `skip` of the staged range; what does not fit is left out. It needs
+    /// nothing but the memory, so it may be done without the lock that guards the log.
     pub fn fill<M: Memory>(&self, memory: &M, skip: usize, data: &[u8]) {
         let mut data = data.get(..self.length.saturating_sub(skip)).unwrap_or(data);
         let mut at = (self.offset % PAGE_BYTES as u64) as usize + skip.min(self.length);
@@ -104,8 +106,8 @@ impl Staged {
     }
 }
 
-/// Data of the log, without a gap in the file, where they are: for who copies them to where they are wanted. They stay as
-/// long as the log is not changed.
+/// Data of the log, without a gap in the file, where they are: for who copies them to where they
+/// are wanted. They stay as long as the log is not changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InPlace {
     length: usize,
@@ -180,8 +182,8 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// Takes pages for `length` bytes at `offset` of a file. `None` if there are not enough, or the file
-    /// would be too long.
+    /// Takes pages for `length` bytes at `offset` of a file. `None` if there are not enough, or the
+    /// file would be too long.
     pub(crate) fn stage(
         &mut self,
         layout: &LogLayout,

@@ -1,10 +1,10 @@
 //! What is known of a request, and how it is laid out.
 //!
 //! A record is [`HEAD`] words, then the request's body, its name changes and its pieces of data,
-//! each filled up to whole words. Its check value is over all of that, its epoch and its place, so that neither
-//! what a wild write has hit nor what an older epoch left in the same place is taken for true. The
-//! data themselves are not checked: it would cost as much as copying them, and a wild write may as well
-//! have hit them before they came here.
+//! each filled up to whole words. Its check value is over all of that, its epoch and its place, so
+//! that neither what a wild write has hit nor what an older epoch left in the same place is taken
+//! for true. The data themselves are not checked: it would cost as much as copying them, and a wild
+//! write may as well have hit them before they came here.
 
 use crate::pages::{PAGE_BYTES, Piece, Pieces};
 use belay_memory::Memory;
@@ -42,15 +42,17 @@ pub struct Facts {
     pub time: u64,
     /// The kernel's key of the node. Those of further nodes are in the body.
     pub node: u64,
-    /// Which files' data, length or times the request changes, or reads to copy them; 0 for none, [`EVERY_FILE`] if that is not known. They
-    /// are told apart by any number that is the same for all links of a file, and of no other file: where a
-    /// daemon gives links nodes of their own, that is not the key. For WRITE the first is the file written to. For all
-    /// others these are barriers (see the crate): SETATTR, FALLOCATE, COPY_FILE_RANGE, OPEN and CREATE with
-    /// O_TRUNC, SETXATTR and so on.
+    /// Which files' data, length or times the request changes, or reads to copy them; 0 for none,
+    /// [`EVERY_FILE`] if that is not known. They are told apart by any number that is the same for
+    /// all links of a file, and of no other file: where a daemon gives links nodes of their own,
+    /// that is not the key. For WRITE the first is the file written to. For all others these are
+    /// barriers (see the crate): SETATTR, FALLOCATE, COPY_FILE_RANGE, OPEN and CREATE with O_TRUNC,
+    /// SETXATTR and so on.
     pub files: [u64; 2],
     /// The reply's errno, positive; 0 for success.
     pub errno: i32,
-    /// The number of bytes that a WRITE or COPY_FILE_RANGE was said to have written; for others what the caller likes.
+    /// The number of bytes that a WRITE or COPY_FILE_RANGE was said to have written; for others
+    /// what the caller likes.
     pub size: u64,
     /// What a reply with an entry said of the node.
     pub entry: Entry,
@@ -80,7 +82,8 @@ pub struct NameChange<'a> {
     pub after: u64,
 }
 
-/// What followed a request's header. Nearly all have less, and thousands are to be read without an allocation for each.
+/// What followed a request's header. Nearly all have less, and thousands are to be read without an
+/// allocation for each.
 pub type Body = SmallVec<[u8; 96]>;
 
 /// A record, as it was found.

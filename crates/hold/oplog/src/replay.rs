@@ -5,7 +5,8 @@ use crate::pages::{InPlace, Piece};
 use crate::record::{Corrupt, Record};
 use belay_memory::Memory;
 
-/// How far issuing the log again has come. It holds no reference to the log, which must not be appended to meanwhile.
+/// How far issuing the log again has come. It holds no reference to the log, which must not be
+/// appended to meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replay {
     next: usize,
@@ -19,9 +20,9 @@ pub struct Issue<D = Vec<u8>> {
     pub number: usize,
     /// The request, and what was answered.
     pub record: Record,
-    /// Its data. Of a WRITE, these and not what its body says are to be written: there may be less of it
-    /// (the rest was written later, too), or more (earlier writes beside it were joined to it). Of any other request, what
-    /// was staged.
+    /// Its data. Of a WRITE, these and not what its body says are to be written: there may be less
+    /// of it (the rest was written later, too), or more (earlier writes beside it were joined to
+    /// it). Of any other request, what was staged.
     pub data: Vec<Run<D>>,
 }
 
@@ -35,7 +36,8 @@ pub struct Run<D = Vec<u8>> {
 }
 
 impl Replay {
-    /// From the first record on, with runs of up to `most` bytes: what the daemon takes in one WRITE.
+    /// From the first record on, with runs of up to `most` bytes: what the daemon takes in one
+    /// WRITE.
     pub fn new(most: usize) -> Self {
         Self { next: 0, most: most.max(1) }
     }

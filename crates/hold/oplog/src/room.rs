@@ -9,17 +9,18 @@ use belay_memory::Memory;
 const SLACK: usize = 8192;
 
 impl<M: Memory> Oplog<M> {
-    /// Whether a request that changes something may go to the daemon: its data (`length` bytes, for `offset` of the file; 0 if
-    /// it is no write) find room now, and its record will when it is answered: what is in flight has an
-    /// eighth for that. Also where nothing is in the way that the next epoch would take out of it.
+    /// Whether a request that changes something may go to the daemon: its data (`length` bytes, for
+    /// `offset` of the file; 0 if it is no write) find room now, and its record will when it is
+    /// answered: what is in flight has an eighth for that. Also where nothing is in the way that
+    /// the next epoch would take out of it.
     #[inline]
     pub fn admits(&self, offset: u64, length: usize) -> bool {
         let records = self.used == 0 || self.room() >= self.layout.capacity.half() / 8;
         !self.corrupt && records && self.slots.admit(&self.layout, offset, length)
     }
 
-    /// Whether there is so little room for records that no request of the kernel's may be answered any more: what is
-    /// left is for what was done along with those that were.
+    /// Whether there is so little room for records that no request of the kernel's may be answered
+    /// any more: what is left is for what was done along with those that were.
     #[inline]
     pub fn is_exhausted(&self) -> bool {
         self.room() < self.layout.capacity.half() / 16
@@ -35,8 +36,8 @@ impl<M: Memory> Oplog<M> {
         })
     }
 
-    /// Whether so much is dead that a full log is written anew. An eighth: where nearly all is needed, doing that for each
-    /// record would take ages.
+    /// Whether so much is dead that a full log is written anew. An eighth: where nearly all is
+    /// needed, doing that for each record would take ages.
     fn is_worth_compacting(&self) -> bool {
         self.used.saturating_sub(self.index.live_words) > self.layout.capacity.half() / 8
     }

@@ -1,4 +1,5 @@
-//! Checkpoints in the middle of a log: which there can be, and that the log and its epoch change in the same instant.
+//! Checkpoints in the middle of a log: which there can be, and that the log and its epoch change in
+//! the same instant.
 #![allow(missing_docs)]
 
 mod common;
@@ -35,7 +36,8 @@ fn the_store_that_ends_the_epoch_cuts_the_log() {
     let open = |epoch| {
         Oplog::open(memory.clone(), common::short::AT, Capacity::SMALL, epoch).expect("whole")
     };
-    // A daemon dies before that store, and the next epoch comes by another way: nothing of it is taken for its log.
+    // A daemon dies before that store, and the next epoch comes by another way: nothing of it is
+    // taken for its log.
     assert_eq!(log.prepare_cut(2, names()), Ok(true));
     assert_eq!(bytes(&open(epoch)), [1, 2, 3, 4]);
     assert!(bytes(&open(epoch + 1)).is_empty());

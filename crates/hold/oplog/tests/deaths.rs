@@ -1,4 +1,5 @@
-//! Death at every store: what is replayed gives what was acknowledged, on the tree of the last checkpoint.
+//! Death at every store: what is replayed gives what was acknowledged, on the tree of the last
+//! checkpoint.
 #![allow(missing_docs)]
 
 mod common;
@@ -51,7 +52,8 @@ proptest! {
     }
 }
 
-/// A link's answer tells the file's mode: the write that took the setuid bit before it is not dropped for one after it.
+/// A link's answer tells the file's mode: the write that took the setuid bit before it is not
+/// dropped for one after it.
 #[test]
 fn what_a_link_shows_is_issued_before_it() {
     let write = |seed| Op::Write { file: 0, at: 0, length: 8, seed, kill: true };

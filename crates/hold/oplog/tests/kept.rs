@@ -1,5 +1,5 @@
-//! An op-log in a file: what was in the log is in it, as operations on the paths of that time, and nothing that somebody
-//! else has written is taken for one.
+//! An op-log in a file: what was in the log is in it, as operations on the paths of that time, and
+//! nothing that somebody else has written is taken for one.
 #![allow(missing_docs)]
 
 mod common;
@@ -31,7 +31,8 @@ fn append(log: &mut Oplog<Sim>, facts: Facts, body: &[&[u8]], names: &[NameChang
     log.append(&facts, &body.concat(), names, None).expect("room");
 }
 
-/// A directory `d` (10) with a file `d/f` (61: the node that `facts` gives to file 11), which existed; then things happen.
+/// A directory `d` (10) with a file `d/f` (61: the node that `facts` gives to file 11), which
+/// existed; then things happen.
 fn filled() -> Oplog<Sim> {
     let (_, mut log) = fresh(SMALL);
     let about = |opcode, node| Facts { node, uid: 4, gid: 5, time: 77, ..facts(opcode, 2, [0, 0]) };

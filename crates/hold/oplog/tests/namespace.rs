@@ -43,7 +43,8 @@ fn path(space: &Namespace, key: u64, now: &impl Names) -> Option<String> {
     Some(names.join("/"))
 }
 
-/// At the checkpoint: /a/b/f, /c/g. Then b goes to /c/d, g and f change places, f goes, and d with it.
+/// At the checkpoint: /a/b/f, /c/g. Then b goes to /c/d, g and f change places, f goes, and d with
+/// it.
 #[test]
 fn names_go_back_and_forth() {
     let log = log_of(&[
@@ -110,8 +111,8 @@ fn names_in_a_circle_lead_nowhere() {
     assert_eq!(space.path(1, 4, &now), None);
 }
 
-/// The kernel forgets /d (2) and what is in it, a file f (3), and asks again: 12, and 13 for the file once that is
-/// called g. What the log says of d's old key it says of the new one.
+/// The kernel forgets /d (2) and what is in it, a file f (3), and asks again: 12, and 13 for the
+/// file once that is called g. What the log says of d's old key it says of the new one.
 #[test]
 fn nodes_that_the_kernel_has_forgotten_and_asked_for_anew() {
     let log = log_of(&[

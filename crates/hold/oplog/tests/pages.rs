@@ -25,7 +25,8 @@ fn the_same_range_over_and_over_takes_no_more_than_once() {
     let bytes = 2999u32 as u8;
     assert_eq!(runs(&log), [vec![(3, 0, 64 << 10, bytes, bytes)]]);
     assert_eq!(runs(&open(&memory, ROOMY)), runs(&log));
-    // Of the memory as well: head, two halves of 80 KiB, twice 16 pages, and where pages of 512 words begin.
+    // Of the memory as well: head, two halves of 80 KiB, twice 16 pages, and where pages of 512
+    // words begin.
     assert!(memory.touched() <= 1 + 2 * 21 + 33, "{}", memory.touched());
 }
 

@@ -193,7 +193,8 @@ fn a_memory_is_blank_only_once() {
     assert_eq!(open(&memory, SMALL).sizes().records, 1);
 }
 
-/// A record that a file was stored takes all others of that file out of the log, by one store, and their pages with them.
+/// A record that a file was stored takes all others of that file out of the log, by one store, and
+/// their pages with them.
 #[test]
 fn a_file_that_was_stored_is_not_issued_again() {
     for stores in [Opcode::FLUSH, Opcode::FSYNC, Opcode::RELEASE] {

@@ -76,7 +76,8 @@ pub enum Counter {
     Hidden,
     /// Requests that failed because daemons died of them, one after another.
     Poisoned,
-    /// Requests replayed from the op-log: answered before a crash, and not yet part of a checkpoint.
+    /// Requests replayed from the op-log: answered before a crash, and not yet part of a
+    /// checkpoint.
     RolledForward,
     /// How long daemons took for these, and for what had to be asked on the way, in nanoseconds.
     RolledForwardDaemon,
@@ -276,8 +277,9 @@ impl<M: Memory> Control<'_, M> {
         low(self.memory.load(W_FENCE))
     }
 
-    /// Declares that no generation before `generation` can do anything any more. What was declared of later ones stays: each
-    /// generation is seen to by a thread of its own, and one that is slow comes last.
+    /// Declares that no generation before `generation` can do anything any more. What was declared
+    /// of later ones stays: each generation is seen to by a thread of its own, and one that is slow
+    /// comes last.
     pub fn raise_fence(&self, generation: u32) {
         let mut before = self.memory.load(W_FENCE);
         while low(before) < generation {
@@ -288,7 +290,8 @@ impl<M: Memory> Control<'_, M> {
         }
     }
 
-    /// A dead daemon's connection has broken before all that went through it was answered. To be told before the fence opens.
+    /// A dead daemon's connection has broken before all that went through it was answered. To be
+    /// told before the fence opens.
     pub fn note_cut(&self) {
         self.memory.store(W_CUT, 1);
     }
@@ -335,7 +338,8 @@ impl<M: Memory> Control<'_, M> {
         self.memory.store(W_POISON_AFTER, u64::from(crashes));
     }
 
-    /// A daemon is to be woken, and the kernel knows no file by which that could be done: by the shim.
+    /// A daemon is to be woken, and the kernel knows no file by which that could be done: by the
+    /// shim.
     pub fn ask_for_nudge(&self) {
         self.memory.add(W_NUDGES, 1);
     }
@@ -345,7 +349,8 @@ impl<M: Memory> Control<'_, M> {
         self.memory.load(W_NUDGES)
     }
 
-    /// How many requests, and errands of belay's own, wait in the shim for something other than the daemon.
+    /// How many requests, and errands of belay's own, wait in the shim for something other than the
+    /// daemon.
     pub fn parked(&self) -> u64 {
         self.memory.load(W_PARKED)
     }

@@ -20,7 +20,8 @@ pub(crate) enum Index {
 const FIRST_BUCKETS: u64 = 64;
 /// Items a bucket, on average, before the table grows.
 const LOAD: u64 = 2;
-/// So far a chain is looked through. A longer one is not one of ours: the memory was damaged, or somebody makes keys that collide.
+/// So far a chain is looked through. A longer one is not one of ours: the memory was damaged, or
+/// somebody makes keys that collide.
 const MAX_CHAIN: usize = 100_000;
 
 impl<M: Memory> Store<M> {
@@ -122,8 +123,8 @@ impl<M: Memory> Store<M> {
         count.get()
     }
 
-    /// As far as a chain is walked by who changes it: to its end, as what is given back must be in none. If the memory is
-    /// damaged there is none, so to as many items as there can be.
+    /// As far as a chain is walked by who changes it: to its end, as what is given back must be in
+    /// none. If the memory is damaged there is none, so to as many items as there can be.
     fn longest(&self, index: Index) -> usize {
         let capacity = &self.layout.capacity;
         let names = capacity.heap_words / dentries::NAME;
@@ -180,8 +181,8 @@ impl<M: Memory> Store<M> {
         item == 0
     }
 
-    /// Splits the bucket whose turn it is: some of its items go to the new bucket `buckets`. One that is too long for one change
-    /// is left, and so is the table as large as it is.
+    /// Splits the bucket whose turn it is: some of its items go to the new bucket `buckets`. One
+    /// that is too long for one change is left, and so is the table as large as it is.
     fn split(&self, index: Index, buckets: u64) {
         let from = buckets - (1u64 << buckets.ilog2());
         // Each item costs a pair of the undo area, which more is to go into.

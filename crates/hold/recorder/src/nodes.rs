@@ -23,7 +23,7 @@ impl Node {
     pub const ROOT: Self = Self(1);
 }
 
-/// Nodes of one number in the inode-number index. One file is one node in each life, so there are hardly two.
+/// Nodes of one number in the inode-number index. A file is one node in each life: hardly two.
 const MOST_OF_A_NUMBER: usize = 64;
 
 const ID: usize = 0; // the daemon's id, or the next free slot
@@ -73,8 +73,8 @@ impl<M: Memory> Store<M> {
         self.below_top(node.0, &self.tops.nodes, NODE_TOP, self.layout.capacity.nodes)
     }
 
-    /// The node that the kernel calls `key`, and what `generation` calls it: [`Store::node_by_key`] and
-    /// [`Store::bound`] in one look at the record, for every request asks this.
+    /// The node that the kernel calls `key`, and what `generation` calls it: [`Store::node_by_key`]
+    /// and [`Store::bound`] in one look at the record, for every request asks this.
     ///
     /// # Errors
     /// The node, if the generation does not know it; `None` if there is none of that key.
@@ -224,7 +224,8 @@ impl<M: Memory> Store<M> {
         self.header(NODES_LIVE)
     }
 
-    /// Puts a node into the inode-number index, unless so many are in it under this number that it tells no file from another.
+    /// Puts a node into the inode-number index, unless so many are in it under this number that it
+    /// tells no file from another.
     pub fn index_by_ino(&self, node: Node) {
         if !self.node_flags(node).contains(NodeFlags::BY_INO) && !self.is_crowded(self.ino(node)) {
             self.node_flag(node, NodeFlags::BY_INO, true);
@@ -232,7 +233,7 @@ impl<M: Memory> Store<M> {
         }
     }
 
-    /// Whether no more nodes of this number are put into the index: some daemons show one for all files.
+    /// Whether no more nodes of this number are indexed: some daemons show one for all files.
     fn is_crowded(&self, ino: u64) -> bool {
         let same = |item| self.ino(Node(item)) == ino;
         self.index_count(Index::Ino, ino_hash(ino), MOST_OF_A_NUMBER, same) >= MOST_OF_A_NUMBER
@@ -258,13 +259,13 @@ impl<M: Memory> Store<M> {
         self.set(self.node(node) + DAEMON_COUNT, count);
     }
 
-    /// Counts a lookup of the bound generation. What others can write to may say that there are as many as can be.
+    /// Counts a lookup of the bound generation. Others can write to it: it may be at its end.
     pub fn count_for_daemon(&self, node: Node) {
         self.set_daemon_count(node, self.daemon_count(node).saturating_add(1));
     }
 
-    /// Adds lookups of the bound generation that nobody else counts. One store, which may come at any moment, also in a change: the
-    /// count means nothing to another generation.
+    /// Adds lookups of the bound generation that nobody else counts. One store, which may come at
+    /// any moment, also in a change: the count means nothing to another generation.
     pub fn add_daemon_count(&self, node: Node, more: u64) {
         let count = self.daemon_count(node).saturating_add(more);
         self.memory().store(self.node(node) + DAEMON_COUNT, count);
@@ -305,8 +306,8 @@ impl<M: Memory> Store<M> {
         (2..top).map(Node).filter(|node| self.node_flags(*node).contains(NodeFlags::LIVE))
     }
 
-    /// The key of a regular file that the kernel knows, if one is found soon: one that is open, if there is one, as what is not may just have
-    /// been forgotten.
+    /// The key of a regular file that the kernel knows, if one is found soon: one that is open, if
+    /// there is one, as what is not may just have been forgotten.
     pub fn some_file(&self) -> Option<u64> {
         /// S_IFREG >> 12.
         const FILE: u32 = 8;

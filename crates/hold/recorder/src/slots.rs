@@ -110,8 +110,9 @@ impl<M: Memory> Store<M> {
         self.layout.capacity.slots as u32
     }
 
-    /// How many of the first slots were ever in use: the others are free without a look, which would
-    /// make the kernel fill a page of the sparse file for each, while applications are waiting.
+    /// How many of the first slots were ever in use: the others are free without a look, which
+    /// would make the kernel fill a page of the sparse file for each, while applications are
+    /// waiting.
     pub fn slots_used(&self) -> u32 {
         self.header(SLOT_TOP).min(self.layout.capacity.slots as u64) as u32
     }
@@ -305,8 +306,8 @@ impl<M: Memory> Store<M> {
         bytes
     }
 
-    /// Writes a request that was read elsewhere into the copy of a prepared slot, `unique` last: with that the copy is whole. `false` if
-    /// there is no room for it.
+    /// Writes a request that was read elsewhere into the copy of a prepared slot, `unique` last:
+    /// with that the copy is whole. `false` if there is no room for it.
     pub fn slot_copy_in(&self, slot: Slot, message: &[u8]) -> bool {
         let (at, max) = self.slot_copy(slot);
         let (Some((start, rest)), true) = (message.split_at_checked(8), message.len() <= max)

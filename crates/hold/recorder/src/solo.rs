@@ -47,7 +47,8 @@ const ASKED: u32 = 1 << 18;
 pub struct Solo {
     /// Those of the daemon's own making, when it had the request.
     pub own: u8,
-    /// Those that say less: they may have come from outside, or belay was asking for what the request needs first.
+    /// Those that say less: they may have come from outside, or belay was asking for what the
+    /// request needs first.
     pub other: u8,
     /// Alone it took so long that the others did not wait any more.
     pub late: bool,
@@ -64,7 +65,8 @@ impl Solo {
         Self { late: false, trial: Some(generation & GENERATION), asked: false, ..self }
     }
 
-    /// `generation` is about to be asked something for the sake of the request, and has nothing else to do.
+    /// `generation` is about to be asked something for the sake of the request, and has nothing
+    /// else to do.
     #[must_use]
     pub fn begin_asking(self, generation: u32) -> Self {
         Self { asked: true, ..self.begin(generation) }
@@ -81,16 +83,18 @@ impl Solo {
         Self { trial: None, asked: false, ..self }
     }
 
-    /// Whether `generation` has the request alone, or had it so before others did not wait any more.
+    /// Whether `generation` has the request alone, or had it so before others did not wait any
+    /// more.
     pub fn is_tried_by(&self, generation: u32) -> bool {
         self.trial == Some(generation & GENERATION)
     }
 
-    /// Judges the trial, if there is one: `dead` died last, and `blame` is what that says. Of a trial
-    /// by another generation, nobody knows what its death says. A request that was alone for too
-    /// long shared the daemon with others when it died: only if it hung is that due to the request. While it was only asked
-    /// for what the request needs (the way to its file), nothing counts but what is the daemon's own doing, and that not at
-    /// once: it may have died of anything, but if it always does, the request must come to an end.
+    /// Judges the trial, if there is one: `dead` died last, and `blame` is what that says. Of a
+    /// trial by another generation, nobody knows what its death says. A request that was alone for
+    /// too long shared the daemon with others when it died: only if it hung is that due to the
+    /// request. While it was only asked for what the request needs (the way to its file), nothing
+    /// counts but what is the daemon's own doing, and that not at once: it may have died of
+    /// anything, but if it always does, the request must come to an end.
     #[must_use]
     pub fn judged(self, dead: u32, blame: Blame) -> Self {
         let Some(tried) = self.trial else { return self };
@@ -107,8 +111,8 @@ impl Solo {
         }
     }
 
-    /// Whether the request is not to be given to another daemon. `crashes` is the number of crashes in
-    /// all: in the first of them it was in flight among others, in the rest alone; 0: never.
+    /// Whether the request is not to be given to another daemon. `crashes` is the number of crashes
+    /// in all: in the first of them it was in flight among others, in the rest alone; 0: never.
     pub fn is_poison(&self, crashes: u32) -> bool {
         let alone = crashes.max(2) - 1;
         let own = u32::from(self.own);

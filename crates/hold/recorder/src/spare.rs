@@ -1,4 +1,5 @@
-//! Which parts of the memory nothing on record lies in: what may be given back, whoever has touched it.
+//! Which parts of the memory nothing on record lies in: what may be given back, whoever has touched
+//! it.
 
 use crate::index::Index;
 use crate::layout::{HANDLE_WORDS, Layout, NODE_WORDS, SLOT_WORDS};
@@ -10,10 +11,12 @@ use std::ops::Range;
 const PAGE: usize = 512;
 
 impl<M: Memory> Store<M> {
-    /// The words of indices, slots, handles, nodes, heap and copies that nothing on record lies in: whole pages. Only who knows
-    /// that no daemon lives, and none is being started, may give them back. `copies`: whether requests are copied.
+    /// The words of indices, slots, handles, nodes, heap and copies that nothing on record lies in:
+    /// whole pages. Only who knows that no daemon lives, and none is being started, may give them
+    /// back. `copies`: whether requests are copied.
     ///
-    /// What is on record is what the header says, which a daemon may have written; the areas are where they are whatever it says.
+    /// What is on record is what the header says, which a daemon may have written; the areas are
+    /// where they are whatever it says.
     pub fn spare(&self, copies: bool) -> Vec<Range<usize>> {
         let Layout { slots, handles, nodes, heap, copies: copied, effects, .. } = self.layout;
         let Layout { name_index, id_index, ino_index, .. } = self.layout;
@@ -37,8 +40,8 @@ impl<M: Memory> Store<M> {
         .collect()
     }
 
-    /// Words behind the first `used` ones of each slot's log, and of the one that has no slot: whole pages. `used` is asked
-    /// for those that were ever in use.
+    /// Words behind the first `used` ones of each slot's log, and of the one that has no slot:
+    /// whole pages. `used` is asked for those that were ever in use.
     pub fn spare_of_logs(&self, used: impl Fn(Slot) -> usize) -> Vec<Range<usize>> {
         let Layout { logs, log_words, capacity, epochs, .. } = self.layout;
         let own = logs + capacity.slots * log_words;

@@ -1,9 +1,9 @@
 //! The store: records in shared memory whose every change is all or nothing.
 //!
 //! Invariants
-//! * A change is what happens between [`Store::begin`] and [`Store::commit`]. Either it happened or it
-//!   did not, whenever a daemon is killed ([`UndoLog`]): [`Store::recover`] takes back what is half
-//!   done.
+//! * A change is what happens between [`Store::begin`] and [`Store::commit`]. Either it happened or
+//!   it did not, whenever a daemon is killed ([`UndoLog`]): [`Store::recover`] takes back what is
+//!   half done.
 //! * Only one thread makes changes at a time (the session's lock); what is settled without it
 //!   ([`crate::record_reply`], [`crate::free_slot`]) is one slot's alone, whose request nobody else
 //!   has.
@@ -80,7 +80,8 @@ impl<M: Memory> Store<M> {
     /// Undoes a change that a dead process left half done. Gives the number of words restored.
     ///
     /// # Errors
-    /// If that change outgrew the undo area: the records may be half changed, and nobody is to go on with them.
+    /// If that change outgrew the undo area: the records may be half changed, and nobody is to go
+    /// on with them.
     pub fn recover(&self) -> Result<usize, Overflow> {
         let restored = self.undo.recover(&self.memory)?;
         self.freed.set(false);

@@ -73,8 +73,8 @@ impl<M: Memory> Store<M> {
         true
     }
 
-    /// Puts `bytes`, a multiple of 8, in the place of all that is recorded behind `from`. It happens
-    /// at once or not at all: it is written behind the end, where nothing counts, and takes
+    /// Puts `bytes`, a multiple of 8, in the place of all that is recorded behind `from`. It
+    /// happens at once or not at all: it is written behind the end, where nothing counts, and takes
     /// the old one's place then. Gives `false`, and leaves the stream as it was, if the store is
     /// full.
     pub fn stream_replace(&self, handle: Handle, from: StreamPosition, bytes: &[u8]) -> bool {
@@ -175,8 +175,8 @@ impl<M: Memory> Store<M> {
         new
     }
 
-    /// Gives back the chunks behind the end, where nothing counts: there was no room for all, and others may do with less. A
-    /// change of its own.
+    /// Gives back the chunks behind the end, where nothing counts: there was no room for all, and
+    /// others may do with less. A change of its own.
     fn stream_trim(&self, handle: Handle) {
         let end = self.stream_end(handle).chunk;
         let Some(first) = self.stream_link(handle, end) else { return };
@@ -210,7 +210,8 @@ impl<M: Memory> Store<M> {
         self.stream_read(handle, self.stream_position(handle, from), usize::MAX).0
     }
 
-    /// At most `len` bytes from a position on, and the position behind them. Looks at no other chunk.
+    /// At most `len` bytes from a position on, and the position behind them. Looks at no other
+    /// chunk.
     pub fn stream_read(
         &self,
         handle: Handle,

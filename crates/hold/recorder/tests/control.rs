@@ -323,7 +323,8 @@ fn no_word_has_two_meanings() {
     assert!(words.len() > 30, "{words:?}");
 }
 
-/// The threads that see to two generations which die one after the other may come to their ends in either order.
+/// The threads that see to two generations which die one after the other may come to their ends in
+/// either order.
 #[test]
 fn a_fence_never_falls() {
     let memory = memory();

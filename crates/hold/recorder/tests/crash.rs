@@ -86,7 +86,8 @@ impl World {
         assert_eq!(self.store().recover(), Ok(0), "nothing is left to undo");
     }
 
-    /// What is given back after a death reads as zeros: nothing on record lies there, nor what an undo needs.
+    /// What is given back after a death reads as zeros: nothing on record lies there, nor what an
+    /// undo needs.
     fn give_back(&self) {
         for at in self.store().spare(true).into_iter().flatten() {
             if self.memory.load(at) != 0 {

@@ -115,7 +115,8 @@ fn what_is_put_in_the_place_of_an_end_is_there_whole_or_not_at_all() {
     }
 }
 
-/// What is got on the way is given back, as others may find room with it; wherever that ends, nothing of it is lost.
+/// What is got on the way is given back, as others may find room with it; wherever that ends,
+/// nothing of it is lost.
 #[test]
 fn what_finds_no_room_holds_none() {
     for replaces in [false, true] {

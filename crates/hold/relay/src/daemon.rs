@@ -48,7 +48,8 @@ pub(crate) fn run(daemon: &Daemon) -> io::Result<Infallible> {
         command.arg0(name);
     }
     command.args(words);
-    // Where a call's registers are not known (`registers.rs`) nobody can be led, and nothing is traced.
+    // Where a call's registers are not known (`registers.rs`) nobody can be led, and nothing is
+    // traced.
     let standin = daemon.standin.as_ref().filter(|_| cfg!(target_arch = "x86_64"));
     let leading = standin.map(Paths::new).transpose()?.map(Leading::new);
     let setup = ChildSetup {
@@ -79,7 +80,8 @@ pub(crate) fn run(daemon: &Daemon) -> io::Result<Infallible> {
     follow(first, &life, &woken, leading)
 }
 
-/// Whoever signals the relay means the daemon. What comes from the terminal comes to the daemon as well.
+/// Whoever signals the relay means the daemon. What comes from the terminal comes to the daemon as
+/// well.
 fn pass_on(mut signals: SignalsInfo<WithRawSiginfo>, life: &Life, first: u32) {
     for info in &mut signals {
         if info.si_code != libc::SI_KERNEL
@@ -128,7 +130,8 @@ fn follow(
             };
             let thread = Pid::from_raw(process);
             let Some(how) = How::of(status) else {
-                // Who was led once may be traced still: what is under way for its threads comes first.
+                // Who was led once may be traced still: what is under way for its threads comes
+                // first.
                 match (&mut leading, &tracing) {
                     (Some(leading), tracing) => {
                         let over = life.mounted.load(Relaxed);

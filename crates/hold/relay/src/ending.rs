@@ -1,9 +1,11 @@
 //! The end of the mount, as the daemon sees it.
 //!
-//! Whoever reads a device whose mount has gone gets ENODEV, which means that all is well. A socket can say nothing but that there is no
-//! more, which libfuse takes for a fault: the daemon's exit status would be another than without belay. No socket can be made to give
-//! that error. So when the mount has gone, and only then, the relay traces the daemon (ptrace(2)), and gives it the right answer where
-//! a read of its device has come to the end. Where it may not (`kernel.yama.ptrace_scope` of 3), the daemon sees the end of a socket.
+//! Whoever reads a device whose mount has gone gets ENODEV, which means that all is well. A socket
+//! can say nothing but that there is no more, which libfuse takes for a fault: the daemon's exit
+//! status would be another than without belay. No socket can be made to give that error. So when
+//! the mount has gone, and only then, the relay traces the daemon (ptrace(2)), and gives it the
+//! right answer where a read of its device has come to the end. Where it may not
+//! (`kernel.yama.ptrace_scope` of 3), the daemon sees the end of a socket.
 //!
 //! Invariant: all of this is done by the one thread that waits for the daemon, as a tracer has to.
 
@@ -27,8 +29,8 @@ const TRACED: Duration = Duration::from_secs(10); // a test waits for longer (le
 /// How often it is looked for threads that were made meanwhile.
 const LOOKS: u32 = 8;
 
-/// The signal that a stopped thread is about to get; 0 if it has stopped for something else. Also one of those that the C library
-/// keeps to itself, with which libfuse ends its threads.
+/// The signal that a stopped thread is about to get; 0 if it has stopped for something else. Also
+/// one of those that the C library keeps to itself, with which libfuse ends its threads.
 pub(crate) fn signal_before(status: i32) -> i32 {
     let (signal, event) = (status >> 8 & 0xff, status >> 16);
     if event != 0 || signal == libc::SIGTRAP | 0x80 { 0 } else { signal }

@@ -1,5 +1,6 @@
-//! Where a path of the daemon's leads, found by a thread apart: the way may lead over a file system whose server does not answer, and
-//! the one who traces the daemon must not wait for it, as all threads of the daemon would.
+//! Where a path of the daemon's leads, found by a thread apart: the way may lead over a file system
+//! whose server does not answer, and the one who traces the daemon must not wait for it, as all
+//! threads of the daemon would.
 
 use crate::standin::{Named, Paths};
 use std::ffi::CString;
@@ -8,8 +9,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// How long an answer is waited for: so many slices, of which a standstill of the machine costs one. Whoever takes longer is taken to
-/// lead over somebody who does not answer, and not to the mount: the call is the daemon's own affair.
+/// How long an answer is waited for: so many slices, of which a standstill of the machine costs
+/// one. Whoever takes longer is taken to lead over somebody who does not answer, and not to the
+/// mount: the call is the daemon's own affair.
 const SLICES: u32 = 30;
 const SLICE: Duration = Duration::from_millis(10);
 /// So many may wait for such, and no more: then nobody is led.

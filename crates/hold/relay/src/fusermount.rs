@@ -1,8 +1,9 @@
 //! The held mount of an ordinary user, in the first life: fusermount3 makes it.
 //!
-//! The daemon has started a fusermount3 of its own, which cannot mount: whose calls are looked at gains no rights by a program that is
-//! set-uid root. So the relay, whose calls nobody looks at, starts another one, with the options that the first has asked the kernel for.
-//! That one checks what it always does.
+//! The daemon has started a fusermount3 of its own, which cannot mount: whose calls are looked at
+//! gains no rights by a program that is set-uid root. So the relay, whose calls nobody looks at,
+//! starts another one, with the options that the first has asked the kernel for. That one checks
+//! what it always does.
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::ffi::{OsStr, OsString, c_ulong};
@@ -26,8 +27,9 @@ const FLAGS: [(c_ulong, &[u8]); 6] = [
     (libc::MS_NODIRATIME, b"nodiratime"),
 ];
 
-/// Mounts. The device that comes back is the one of the mount: fusermount3 opens it, and a device that somebody else has opened serves
-/// nothing. The shim holds it from the instant in which fusermount3 has sent it (`mailbox.rs`).
+/// Mounts. The device that comes back is the one of the mount: fusermount3 opens it, and a device
+/// that somebody else has opened serves nothing. The shim holds it from the instant in which
+/// fusermount3 has sent it (`mailbox.rs`).
 ///
 /// # Errors
 /// `EPERM` if fusermount3 refuses; it has said why. Those of starting it.

@@ -1,8 +1,9 @@
 //! INIT, as the daemon sees it.
 //!
-//! A message of the device is one message of the socket, and such a one lies in memory in one piece in the kernel. So messages are kept
-//! to the size that FUSE had for its first fifteen years, which is also what an ordinary user's socket takes (`net.core.wmem_max`); and
-//! what moves replies in pieces, splice(2), is not offered.
+//! A message of the device is one message of the socket, and such a one lies in memory in one piece
+//! in the kernel. So messages are kept to the size that FUSE had for its first fifteen years, which
+//! is also what an ordinary user's socket takes (`net.core.wmem_max`); and what moves replies in
+//! pieces, splice(2), is not offered.
 
 use belay_wire::abi::InitFlags;
 use belay_wire::{InitIn, InitOut};

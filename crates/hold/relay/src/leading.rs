@@ -1,11 +1,15 @@
-//! How a daemon is led to its stand-in: until it has mounted, the relay traces it (ptrace(2)), and puts another path into each call that
-//! would look at the held mount. From then on it is not traced any more, and costs nothing.
+//! How a daemon is led to its stand-in: until it has mounted, the relay traces it (ptrace(2)), and
+//! puts another path into each call that would look at the held mount. From then on it is not
+//! traced any more, and costs nothing.
 //!
-//! The other path needs a place in the memory of the daemon, and what is below its stack may be somebody's: Go has many stacks in one
-//! piece of memory. So a thread that has none first makes another call in the place of its own, one for a page; then the call itself,
-//! with the path in that page; and at its end the register that had the path has it again. The page stays, for its next such call.
+//! The other path needs a place in the memory of the daemon, and what is below its stack may be
+//! somebody's: Go has many stacks in one piece of memory. So a thread that has none first makes
+//! another call in the place of its own, one for a page; then the call itself, with the path in
+//! that page; and at its end the register that had the path has it again. The page stays, for its
+//! next such call.
 //!
-//! Where a path leads is looked for by another thread (`finding.rs`): it may lead over file systems whose servers do not answer.
+//! Where a path leads is looked for by another thread (`finding.rs`): it may lead over file systems
+//! whose servers do not answer.
 //!
 //! Invariant: all else is done by the one thread that waits for the daemon, as a tracer has to.
 
@@ -23,17 +27,18 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// A page of the daemon's. A path that does not fit into it is left to the kernel, which takes none as long.
+/// A page of the daemon's. A path that does not fit into it is left to the kernel, which takes none
+/// as long.
 const PAGE: u64 = 4096;
 
 /// What is under way for a thread.
 #[derive(Debug)]
 enum Step {
-    /// It asks for a page: the end of that comes next. Then its own call, as its registers had it, gets this path as its argument
-    /// of that number.
+    /// It asks for a page: the end of that comes next. Then its own call, as its registers had it,
+    /// gets this path as its argument of that number.
     Page(Box<Registers>, usize, CString),
-    /// It makes its own call, with the page as its argument of that number: at the end it gets back what it had there. A signal may
-    /// come first, and with it other calls.
+    /// It makes its own call, with the page as its argument of that number: at the end it gets back
+    /// what it had there. A signal may come first, and with it other calls.
     Call { which: usize, page: u64, before: u64 },
 }
 
@@ -70,7 +75,8 @@ impl Leading {
         self.pages.remove(&thread);
     }
 
-    /// The thread has stopped, at a call or elsewhere. `over`: the daemon has mounted. `tracing`: and its mount has gone.
+    /// The thread has stopped, at a call or elsewhere. `over`: the daemon has mounted. `tracing`:
+    /// and its mount has gone.
     pub(crate) fn stopped(
         &mut self,
         thread: Pid,
@@ -89,7 +95,8 @@ impl Leading {
             let _ = ptrace::setoptions(thread, options);
         }
         if status.as_raw() >> 16 == libc::PTRACE_EVENT_EXEC {
-            // Another program, with the number of the process: whichever thread has started it is that one now.
+            // Another program, with the number of the process: whichever thread has started it is
+            // that one now.
             self.forget(thread);
             if let Ok(before) = ptrace::getevent(thread)
                 && let Ok(before) = i32::try_from(before)
@@ -137,7 +144,8 @@ impl Leading {
         }
     }
 
-    /// A thread begins a call: if that leads to the mount, it gets another path, or asks for a page for it.
+    /// A thread begins a call: if that leads to the mount, it gets another path, or asks for a page
+    /// for it.
     fn begins(&mut self, thread: Pid) {
         let Some(call) = Registers::of(thread) else { return };
         let Some(named) = Named::by(call.number()) else { return };
@@ -177,7 +185,8 @@ impl Leading {
                 again.with_argument(which, page).put(thread);
                 self.steps.insert(thread, Step::Call { which, page, before });
             }
-            // It is not led once more, for which it has no room: it makes its call as it is, and waits.
+            // It is not led once more, for which it has no room: it makes its call as it is, and
+            // waits.
             None => {
                 self.finder.stop();
                 again.put(thread);

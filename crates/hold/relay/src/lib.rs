@@ -1,11 +1,13 @@
-//! The relay: a process between the device and a daemon that no library can be loaded into, because it is linked statically or calls
-//! the kernel without the C library, as Go programs do.
+//! The relay: a process between the device and a daemon that no library can be loaded into, because
+//! it is linked statically or calls the kernel without the C library, as Go programs do.
 //!
-//! To the supervisor it *is* the daemon. It is started in the daemon's place, with the shim preloaded into it like into any other: so
-//! lease, recorder and session, the mount, mailbox and mount namespace are what they are for all daemons, and there is no second host
-//! of the session to differ from the first. What is here is a small FUSE program above that: it opens `/dev/fuse`, mounts, and passes
-//! each message on to the real daemon, which is its child, and each answer back. When the daemon ends the relay ends, in the same way;
-//! when the relay ends the kernel kills the daemon. So a life is the two together.
+//! To the supervisor it *is* the daemon. It is started in the daemon's place, with the shim
+//! preloaded into it like into any other: so lease, recorder and session, the mount, mailbox and
+//! mount namespace are what they are for all daemons, and there is no second host of the session to
+//! differ from the first. What is here is a small FUSE program above that: it opens `/dev/fuse`,
+//! mounts, and passes each message on to the real daemon, which is its child, and each answer back.
+//! When the daemon ends the relay ends, in the same way; when the relay ends the kernel kills the
+//! daemon. So a life is the two together.
 //!
 //! | module | answers |
 //! | --- | --- |
@@ -21,10 +23,12 @@
 //! | [`passing`] | how messages come from the device to the daemon and back |
 //! | [`init`] | what the daemon may not negotiate |
 //!
-//! The daemon's device is one end of a socket pair that keeps the boundaries of messages. How it comes to have it: it opens and mounts
-//! a device of its own, or has fusermount3 do so, as ever. The call to mount(2) is told to the relay (seccomp_unotify(2)), which mounts
-//! the held device instead, and puts the socket in the place of the descriptor that the call names. No path, no variable of the
-//! environment and no name of a helper plays a part, so it is the same for all of them.
+//! The daemon's device is one end of a socket pair that keeps the boundaries of messages. How it
+//! comes to have it: it opens and mounts a device of its own, or has fusermount3 do so, as ever.
+//! The call to mount(2) is told to the relay (seccomp_unotify(2)), which mounts the held device
+//! instead, and puts the socket in the place of the descriptor that the call names. No path, no
+//! variable of the environment and no name of a helper plays a part, so it is the same for all of
+//! them.
 #![forbid(unsafe_code)]
 
 mod daemon;
@@ -56,7 +60,8 @@ pub struct Daemon {
     pub held: Option<RawFd>,
     /// Its command line, its name first.
     pub command: Vec<OsString>,
-    /// What it is to find at its mountpoint until it has mounted, if that is not for its mount table to say.
+    /// What it is to find at its mountpoint until it has mounted, if that is not for its mount
+    /// table to say.
     pub standin: Option<Standin>,
 }
 

@@ -33,8 +33,9 @@ impl Caller {
         Some(Self { thread, memory: memory.into() })
     }
 
-    /// Whether it may mount as the relay may: a daemon that has given up its privileges is not to have them by what the relay does
-    /// for it. What it waits in keeps it from changing its rights meanwhile.
+    /// Whether it may mount as the relay may: a daemon that has given up its privileges is not to
+    /// have them by what the relay does for it. What it waits in keeps it from changing its rights
+    /// meanwhile.
     pub(crate) fn may_mount_as_relay(&self) -> bool {
         let own = (capabilities("self"), user_namespace("self"));
         let its = self.thread.to_string();
@@ -72,7 +73,8 @@ impl Caller {
         Some(u32::from_ne_bytes(word))
     }
 
-    /// A duplicate of its descriptor `number`, if that is a socket of the kind that devices are here.
+    /// A duplicate of its descriptor `number`, if that is a socket of the kind that devices are
+    /// here.
     pub(crate) fn socket(&self, number: u32) -> Option<OwnedFd> {
         let process = fact(&format!("{}/status", self.thread), "Tgid:")?;
         let process = Pid::from_raw(process.parse().ok()?)?;
@@ -83,7 +85,8 @@ impl Caller {
         (kind == SocketType::SEQPACKET).then_some(socket)
     }
 
-    /// Where the path `text` leads for it, from the root on. The last part is not looked at: it may be the held mount.
+    /// Where the path `text` leads for it, from the root on. The last part is not looked at: it may
+    /// be the held mount.
     pub(crate) fn place(&self, text: &[u8]) -> Option<PathBuf> {
         let text = told_apart(text, self.thread);
         let text = Path::new(std::ffi::OsStr::from_bytes(&text));
@@ -105,7 +108,8 @@ impl Caller {
         Some(parent.join(name))
     }
 
-    /// Whether its descriptor `number` is a FUSE device, and the flags that it has; `None` if it is none.
+    /// Whether its descriptor `number` is a FUSE device, and the flags that it has; `None` if it is
+    /// none.
     pub(crate) fn device(&self, number: u32) -> Option<i32> {
         let link = std::fs::read_link(format!("/proc/{}/fd/{number}", self.thread)).ok()?;
         if link != Path::new("/dev/fuse") {

@@ -1,9 +1,11 @@
 //! The daemon's calls to mount and unmount, which wait until they are answered here.
 //!
-//! The first FUSE file system that the daemon, or what it has started for that, mounts in this life is the held one: the relay mounts
-//! it, as a daemon that the shim is preloaded into would, which in later lives does nothing. All others are the daemon's own.
+//! The first FUSE file system that the daemon, or what it has started for that, mounts in this life
+//! is the held one: the relay mounts it, as a daemon that the shim is preloaded into would, which
+//! in later lives does nothing. All others are the daemon's own.
 //!
-//! Nothing is believed of what lies in the daemon's memory but what it asks for, and the relay may do no more than the daemon may.
+//! Nothing is believed of what lies in the daemon's memory but what it asks for, and the relay may
+//! do no more than the daemon may.
 
 use crate::fusermount;
 use crate::memory::Caller;
@@ -28,7 +30,8 @@ use std::sync::atomic::Ordering::Relaxed;
 struct Held {
     place: PathBuf,
     text: CString,
-    /// It was mounted for a call that may have been broken off before it was told, by whoever, with this device.
+    /// It was mounted for a call that may have been broken off before it was told, by whoever, with
+    /// this device.
     untold: Option<(u32, u32)>,
 }
 
@@ -113,7 +116,8 @@ impl Mounting {
         }
         let again = Some((call.thread, wish.number));
         if let Some(held) = &self.held {
-            // A signal has had the thread make its call once more: its device is what it was given before.
+            // A signal has had the thread make its call once more: its device is what it was given
+            // before.
             let told = held.untold == again && held.place == wish.place;
             return if told { Verdict::Gives(0) } else { Verdict::GoesOn };
         }
@@ -154,7 +158,8 @@ impl Mounting {
         Ok(place)
     }
 
-    /// A device of its own for another thread of the daemon is the one that it has, as with the shim.
+    /// A device of its own for another thread of the daemon is the one that it has, as with the
+    /// shim.
     fn clone_device(&self, call: &Call, caller: &Caller) -> Verdict {
         let number = u32::try_from(argument(call, 0)).ok();
         let Some((number, mode)) = number.and_then(|number| Some((number, caller.device(number)?)))
@@ -205,12 +210,14 @@ impl Wish {
     }
 }
 
-/// Somebody may have asked the daemon to end, by a signal that came past the relay: so it is no giving up if it unmounts. The shim learns
-/// that as it does of all daemons whose signals it does not see, which take them by a descriptor.
+/// Somebody may have asked the daemon to end, by a signal that came past the relay: so it is no
+/// giving up if it unmounts. The shim learns that as it does of all daemons whose signals it does
+/// not see, which take them by a descriptor.
 fn tell_of_unseen_signals() {
     let mut asking = SigSet::empty();
     asking.add(Signal::SIGTERM);
-    // What the descriptor would show stays as it is: it is closed at once, and the signal is not blocked.
+    // What the descriptor would show stays as it is: it is closed at once, and the signal is not
+    // blocked.
     drop(SignalFd::with_flags(&asking, SfdFlags::SFD_CLOEXEC));
 }
 

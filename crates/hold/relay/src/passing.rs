@@ -1,9 +1,9 @@
-//! Messages on their way: one thread takes the kernel's from the device to the socket, one takes the daemon's from the socket to the
-//! device, and one writes the daemon's notifications, as the kernel may have these wait for a lock that is held until the daemon
-//! answers something.
+//! Messages on their way: one thread takes the kernel's from the device to the socket, one takes
+//! the daemon's from the socket to the device, and one writes the daemon's notifications, as the
+//! kernel may have these wait for a lock that is held until the daemon answers something.
 //!
-//! What is read from and written to the device goes through the C library, and so through the shim, as with any daemon. Nothing here
-//! knows of requests but INIT: a message is a message.
+//! What is read from and written to the device goes through the C library, and so through the shim,
+//! as with any daemon. Nothing here knows of requests but INIT: a message is a message.
 
 use crate::ending::Gone;
 use crate::init::{self, HEAD, MOST, REPLY_HEAD};
@@ -29,7 +29,8 @@ const REQUEST: usize = MOST as usize + 8192;
 const REPLY: usize = (1 << 20) + 8192;
 /// What a socket is to take: two messages of the largest kind at least, as the kernel counts them.
 const ROOM: usize = 4 * REQUEST;
-/// How long a reply waits for the notifications before it, which come first where nothing holds them up.
+/// How long a reply waits for the notifications before it, which come first where nothing holds
+/// them up.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// The daemon's device, and what goes on behind it.

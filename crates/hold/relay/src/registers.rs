@@ -22,8 +22,8 @@ pub(crate) enum At {
     End,
 }
 
-/// Where in a call of this machine's kind the thread has stopped, if it has. It may make calls of another kind, whose numbers and
-/// registers are others.
+/// Where in a call of this machine's kind the thread has stopped, if it has. It may make calls of
+/// another kind, whose numbers and registers are others.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn stopped_at(thread: Pid) -> Option<At> {
     let info = ptrace::syscall_info(thread).ok()?;
@@ -91,7 +91,8 @@ impl Registers {
         self
     }
 
-    /// What they were at the begin of a call, for a thread at the end of another one: it makes the call once more.
+    /// What they were at the begin of a call, for a thread at the end of another one: it makes the
+    /// call once more.
     pub(crate) fn once_more(mut self) -> Self {
         self.0.rip = self.0.rip.wrapping_sub(INSTRUCTION);
         self.0.rax = self.0.orig_rax;
@@ -100,7 +101,8 @@ impl Registers {
     }
 }
 
-/// On other machines nothing is known of them: nobody is led, and the end of a mount is that of a socket.
+/// On other machines nothing is known of them: nobody is led, and the end of a mount is that of a
+/// socket.
 #[cfg(not(target_arch = "x86_64"))]
 mod unknown {
     use super::{At, Pid};

@@ -1,10 +1,11 @@
 //! The stand-in: what a successor of an ordinary user finds at its mountpoint until it has mounted.
 //!
-//! The held mount is there all the time, and such a user cannot have a mount table without it. A look at it would wait for the very
-//! daemon that looks. So paths at and below the mountpoint mean what the mount covers, or an empty folder where that is not known. And
-//! the mount table that the daemon reads is the one without that mount: rclone, for one, does not mount where it says that
-//! something is mounted. What the shim does for the daemons that it is loaded into (its `standin`) is done here for the calls of the
-//! kernel that take one path (`Named::by`).
+//! The held mount is there all the time, and such a user cannot have a mount table without it. A
+//! look at it would wait for the very daemon that looks. So paths at and below the mountpoint mean
+//! what the mount covers, or an empty folder where that is not known. And the mount table that the
+//! daemon reads is the one without that mount: rclone, for one, does not mount where it says that
+//! something is mounted. What the shim does for the daemons that it is loaded into (its `standin`)
+//! is done here for the calls of the kernel that take one path (`Named::by`).
 
 use crate::memory::{Caller, fact};
 use belay_sys::{below, follow_up_to, sealable_memory_file};
@@ -21,7 +22,8 @@ use std::path::PathBuf;
 pub struct Standin {
     /// The mountpoint: absolute and free of links.
     pub mountpoint: PathBuf,
-    /// What is looked at in its place: a folder or a file, or a descriptor of the relay's, as `/proc/self/fd/N`.
+    /// What is looked at in its place: a folder or a file, or a descriptor of the relay's, as
+    /// `/proc/self/fd/N`.
     pub instead: PathBuf,
 }
 
@@ -40,7 +42,8 @@ pub(crate) struct Named {
     /// The directory that it begins at; the working directory if there is none.
     directory: Option<usize>,
     pub(crate) path: usize,
-    /// The argument, and the bit in it, that keep the last part from being followed. `None`: it is followed.
+    /// The argument, and the bit in it, that keep the last part from being followed. `None`: it is
+    /// followed.
     unless: Option<(usize, i32)>,
     /// It is never followed.
     stays: bool,
@@ -143,7 +146,8 @@ impl Paths {
         Ok(Self { mountpoint, instead, tables })
     }
 
-    /// What the thread is to look at instead, in a call with these arguments; `None` if that is what it says.
+    /// What the thread is to look at instead, in a call with these arguments; `None` if that is
+    /// what it says.
     pub(crate) fn instead(
         &self,
         thread: u32,

@@ -1,8 +1,9 @@
 //! What a daemon sees at its mountpoint once it has mounted.
 //!
-//! In later lives the held mount is not in the daemon's view: a look at it, before it serves, would wait for the daemon itself. But some
-//! look at it as soon as they have mounted, and take what they find for the answer of their own: go-fuse opens a file of a name that
-//! nobody else has, and gives up if it is not there. So then there is a folder with that file, which only the daemon sees.
+//! In later lives the held mount is not in the daemon's view: a look at it, before it serves, would
+//! wait for the daemon itself. But some look at it as soon as they have mounted, and take what they
+//! find for the answer of their own: go-fuse opens a file of a name that nobody else has, and gives
+//! up if it is not there. So then there is a folder with that file, which only the daemon sees.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, mount};

@@ -326,8 +326,8 @@ fn applies(row: &Row, progress: Progress, class: Class, finding: Finding) -> boo
         && row.findings.contains(&finding)
 }
 
-/// What the cells of a row say, for the documentation: its number, how far the dead generation came, requests, what the successor says,
-/// the action, and why.
+/// What the cells of a row say, for the documentation: its number, how far the dead generation
+/// came, requests, what the successor says, the action, and why.
 pub fn cells(row: &Row) -> [String; 6] {
     fn all<T: std::fmt::Debug>(these: &[T], every: usize, word: &str) -> String {
         if these.len() == every {

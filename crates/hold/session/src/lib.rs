@@ -5,7 +5,8 @@
 //! from [`Session::work`]. Everything that must survive the daemon lies in the recorder's
 //! [`belay_recorder::Store`]; what this struct holds besides concerns one generation only.
 //!
-//! Five parts. What flows have in common, their names and what they wait for, is known to those above them as well:
+//! Five parts. What flows have in common, their names and what they wait for, is known to those
+//! above them as well:
 //!
 //! | room | what is in it |
 //! | --- | --- |

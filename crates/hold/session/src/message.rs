@@ -68,10 +68,11 @@ pub enum Outgoing {
     Swallow,
     /// Nothing; the daemon's write fails with this errno.
     Refuse(i32),
-    /// Nothing: the reply breaks this rule, and the daemon is to serve no longer, as if it had crashed.
+    /// Nothing: the reply breaks this rule, and the daemon is to serve no longer, as if it had
+    /// crashed.
     Fault(Rule),
-    /// What the daemon has done cannot be put on record, so it must not be answered: the daemon is to be ended, and its
-    /// successor is given the request behind a checkpoint.
+    /// What the daemon has done cannot be put on record, so it must not be answered: the daemon is
+    /// to be ended, and its successor is given the request behind a checkpoint.
     Unrecordable,
 }
 

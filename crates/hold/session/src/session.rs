@@ -68,8 +68,8 @@ impl<M: Memory> Session<M> {
         Self::attach_knowing(store, generation, options, |_| HashMap::new())
     }
 
-    /// Like [`Session::attach_with`]. `learn` is called when the store is whole, and tells how far the dead
-    /// generation had come with requests that it had begun, as far as more is known of it.
+    /// Like [`Session::attach_with`]. `learn` is called when the store is whole, and tells how far
+    /// the dead generation had come with requests that it had begun, as far as more is known of it.
     ///
     /// # Errors
     /// As [`Session::attach`].
@@ -105,7 +105,8 @@ impl<M: Memory> Session<M> {
         if generation > 0 {
             session.sort_handles();
         }
-        // Under the policy `epoch` they come back once it is known how far the dead generation was with them.
+        // Under the policy `epoch` they come back once it is known how far the dead generation was
+        // with them.
         if session.keeps_copies() && !session.has_epochs() {
             session.requeue_copies();
         }
@@ -244,8 +245,8 @@ impl<M: Memory> Session<M> {
     }
 
     /// Has the daemon forget nodes (its id, how many lookups), but not before it has answered what
-    /// belay asks: the kernel sends no FORGET of a node that it has a request for, and knows nothing
-    /// of belay's.
+    /// belay asks: the kernel sends no FORGET of a node that it has a request for, and knows
+    /// nothing of belay's.
     pub(crate) fn forget_later(&mut self, forgets: Vec<(u64, u64)>) {
         let now = self.questions.withhold(forgets);
         self.forget_now(now);
@@ -257,8 +258,8 @@ impl<M: Memory> Session<M> {
         self.forget_now(now);
     }
 
-    /// What is on record under that number is needed still, and one daemon or another takes any FORGET for the last: it is told when
-    /// that goes.
+    /// What is on record under that number is needed still, and one daemon or another takes any
+    /// FORGET for the last: it is told when that goes.
     fn forget_now(&mut self, forgets: Vec<(u64, u64)>) {
         for (id, count) in forgets {
             if let Some(node) = self.store.node_by_id(self.life.ids(), id) {

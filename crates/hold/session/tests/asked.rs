@@ -11,7 +11,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 const O_RDWR: u32 = 2;
 
-/// A file that is open for writing, whose mode forbids that by now, and whose daemon has died. Gives node and handle.
+/// A file that is open for writing, whose mode forbids that by now, and whose daemon has died.
+/// Gives node and handle.
 fn shut(talk: &mut Talk) -> (u64, u64) {
     let (node, _) = talk.lookup("f", 2, 102);
     let handle = talk.open_with(node, O_RDWR);
@@ -46,7 +47,8 @@ fn until_with(talk: &mut Talk, wanted: Opcode, refusal: i32) -> Vec<u8> {
     }
 }
 
-/// Nobody else's request goes to the daemon while a file has a mode that it is to have for belay alone.
+/// Nobody else's request goes to the daemon while a file has a mode that it is to have for belay
+/// alone.
 #[test]
 fn a_wider_mode_is_seen_by_nobody_else() {
     let mut talk = Talk::new();

@@ -78,8 +78,8 @@ fn told(talk: &Talk) -> Vec<String> {
     losses.into_iter().filter(|(loss, _)| *loss == Loss::Links).map(|(_, what)| what).collect()
 }
 
-/// The daemon counts `nlink` links of an open file when another has been renamed over it. `crashes`: the
-/// daemon that has renamed it never says so.
+/// The daemon counts `nlink` links of an open file when another has been renamed over it.
+/// `crashes`: the daemon that has renamed it never says so.
 fn counts(opcode: Opcode, nlink: u32, crashes: bool) -> Vec<String> {
     let mut talk = Talk::new();
     let (node, _) = talk.lookup("a", 10, 100);

@@ -83,7 +83,8 @@ fn what_comes_while_a_file_is_stored_stays_on_record() {
     }
 }
 
-/// A write that the daemon had before the flush, and answers while it stores; and one of another file.
+/// A write that the daemon had before the flush, and answers while it stores; and one of another
+/// file.
 #[test]
 fn only_what_comes_of_the_same_file_counts() {
     let mut talk = Talk::buffered();
@@ -131,7 +132,8 @@ fn written_again(talk: &mut Talk) {
     talk.reply(unique, &[]);
 }
 
-/// A RELEASE that fails is nobody's answer: it is told, once, and what was to be stored stays on record.
+/// A RELEASE that fails is nobody's answer: it is told, once, and what was to be stored stays on
+/// record.
 #[test]
 fn a_store_that_fails_at_a_close_is_told() {
     for release in [false, true] {
@@ -176,8 +178,9 @@ fn a_store_that_fails_in_a_successor_is_told() {
     assert_eq!((writes(&talk), told(&talk).len()), (1, 1));
 }
 
-/// A write at the end of a file that was on its way goes to the place that the kernel named, as those that were answered do: what it had begun may have
-/// moved the end. Under other policies the daemon writes it where it finds the end.
+/// A write at the end of a file that was on its way goes to the place that the kernel named, as
+/// those that were answered do: what it had begun may have moved the end. Under other policies the
+/// daemon writes it where it finds the end.
 #[test]
 fn an_append_on_its_way_goes_to_its_place() {
     const O_APPEND: u32 = 0o2000;
@@ -213,8 +216,8 @@ fn an_append_on_its_way_goes_to_its_place() {
     }
 }
 
-/// A daemon that stores nothing but by a close: an fsync settles nothing, and a length that was set by no handle is stored by belay's own close,
-/// unless somebody else's comes after it.
+/// A daemon that stores nothing but by a close: an fsync settles nothing, and a length that was set
+/// by no handle is stored by belay's own close, unless somebody else's comes after it.
 #[test]
 fn what_only_a_close_stores() {
     let mut talk = Talk::buffered_by_close(true);

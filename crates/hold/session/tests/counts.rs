@@ -1,4 +1,5 @@
-//! What a daemon counts of lookups: it is told to forget a node once, when nobody needs it any more, and then as often as it counted.
+//! What a daemon counts of lookups: it is told to forget a node once, when nobody needs it any
+//! more, and then as often as it counted.
 #![allow(missing_docs)]
 
 mod talk;
@@ -46,8 +47,8 @@ fn forget(talk: &mut Talk, node: u64, count: u64) -> Vec<(u64, u64)> {
     all
 }
 
-/// Looks names up until there is no room for another: the ids of the files that the kernel knows, with its keys for them, and the id of
-/// the one that found no room.
+/// Looks names up until there is no room for another: the ids of the files that the kernel knows,
+/// with its keys for them, and the id of the one that found no room.
 fn fill(talk: &mut Talk) -> (Vec<(u64, u64)>, u64) {
     let mut known = Vec::new();
     for id in 2..1000 {

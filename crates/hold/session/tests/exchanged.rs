@@ -11,8 +11,9 @@ use zerocopy::IntoBytes;
 
 use belay_wire::abi::RENAME_EXCHANGE;
 
-/// The files a and b with these ids and numbers are to be exchanged as their daemon dies; its successor shows these in their places.
-/// Gives whether the exchange is made then, and what belay tells.
+/// The files a and b with these ids and numbers are to be exchanged as their daemon dies; its
+/// successor shows these in their places. Gives whether the exchange is made then, and what belay
+/// tells.
 fn exchanged(files: [(u64, u64); 2], found: [(u64, u64); 2]) -> (bool, Vec<(Loss, String)>) {
     let mut talk = Talk::new();
     for (name, (id, ino)) in ["a", "b"].into_iter().zip(files) {

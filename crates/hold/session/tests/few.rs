@@ -1,5 +1,6 @@
-//! What a successor is asked before the first request is answered: what that request needs, and no more, however much the kernel
-//! knows. So daemons that live for a moment only come to answer something.
+//! What a successor is asked before the first request is answered: what that request needs, and no
+//! more, however much the kernel knows. So daemons that live for a moment only come to answer
+//! something.
 #![forbid(unsafe_code)]
 
 mod talk;
@@ -11,8 +12,8 @@ use zerocopy::IntoBytes;
 
 const F_WRLCK: u32 = 1;
 
-/// A mount of which the kernel knows so many files, as many of them open, and locked, as is said. Gives the nodes, each with its
-/// handle.
+/// A mount of which the kernel knows so many files, as many of them open, and locked, as is said.
+/// Gives the nodes, each with its handle.
 fn used(talk: &mut Talk, nodes: u64, handles: u64, locks: u64) -> Vec<(u64, u64)> {
     let mut known = Vec::new();
     for number in 0..nodes {
@@ -32,7 +33,8 @@ fn lock(fh: u64) -> LkIn {
     LkIn { fh, owner: fh, lk, lk_flags: LK_FLOCK, padding: 0 }
 }
 
-/// The daemon answers what belay asks it. Gives all that it was asked up to the kernel's own request `unique`, or to the end.
+/// The daemon answers what belay asks it. Gives all that it was asked up to the kernel's own
+/// request `unique`, or to the end.
 fn serve(talk: &mut Talk, unique: u64) -> Vec<Opcode> {
     let mut asked = Vec::new();
     while let Some(message) = talk.next_message() {
@@ -65,7 +67,8 @@ fn serve(talk: &mut Talk, unique: u64) -> Vec<Opcode> {
     asked
 }
 
-/// The kernel asks for a file's attributes, and one daemon after the other dies of it, or beside it.
+/// The kernel asks for a file's attributes, and one daemon after the other dies of it, or beside
+/// it.
 fn asked_for_a_stat(nodes: u64, handles: u64, locks: u64) -> Vec<Opcode> {
     let mut talk = Talk::large();
     let known = used(&mut talk, nodes, handles, locks);
@@ -96,7 +99,8 @@ fn a_waiting_request_needs_no_more_than_its_own() {
     assert_eq!(asked_for_a_stat(10_000, 1_000, 100), [Opcode::LOOKUP, Opcode::GETATTR]);
 }
 
-/// What changes a file that is locked waits for its locks, and not for those of others; so it is with what comes new.
+/// What changes a file that is locked waits for its locks, and not for those of others; so it is
+/// with what comes new.
 #[test]
 fn the_locks_of_a_file_come_before_what_is_done_with_it() {
     let mut talk = Talk::large();
@@ -123,8 +127,8 @@ fn the_locks_of_a_file_come_before_what_is_done_with_it() {
     assert!(locks(&later) >= 9, "{later:?}");
 }
 
-/// A request that holds up the others for long lets in new work before the locks are taken again: what is about a file with
-/// locks waits for these all the same.
+/// A request that holds up the others for long lets in new work before the locks are taken again:
+/// what is about a file with locks waits for these all the same.
 #[test]
 fn new_work_waits_for_the_locks_of_its_file() {
     let mut talk = Talk::large();

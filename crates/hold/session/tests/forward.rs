@@ -11,8 +11,8 @@ use belay_wire::{Attr, AttrOut, EntryOut, Opcode, OpenOut, ROOT_ID, Request, Uni
 use talk::{Talk, link, told};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A successor that has the files `a`, `b` and `c` under new ids, and one node for all links of a file. Answers what is
-/// replayed; gives what it was asked.
+/// A successor that has the files `a`, `b` and `c` under new ids, and one node for all links of a
+/// file. Answers what is replayed; gives what it was asked.
 fn roll_forward(talk: &mut Talk) -> Vec<(Opcode, Vec<String>)> {
     let id = |name: &str| match name {
         "a" => (70, 7),
@@ -47,8 +47,8 @@ fn roll_forward(talk: &mut Talk) -> Vec<(Opcode, Vec<String>)> {
     asked
 }
 
-/// The link by which an open file is kept is of that file, by whatever number the daemon went that made it: here its
-/// id of `a` is the kernel's key of `c`.
+/// The link by which an open file is kept is of that file, by whatever number the daemon went that
+/// made it: here its id of `a` is the kernel's key of `c`.
 #[test]
 fn a_file_that_is_kept_is_no_other_file_after_a_crash() {
     let mut talk = Talk::logged();
@@ -84,8 +84,9 @@ fn directory(id: u64, ino: u64) -> EntryOut {
     EntryOut { nodeid: id, attr, ..EntryOut::default() }
 }
 
-/// The kernel forgets nodes when it likes, and has another key for each when it asks again. What was made under an old
-/// key is still what it knows under the new one; also where the daemon has it under another inode number now.
+/// The kernel forgets nodes when it likes, and has another key for each when it asks again. What
+/// was made under an old key is still what it knows under the new one; also where the daemon has it
+/// under another inode number now.
 #[test]
 fn what_was_made_under_keys_that_the_kernel_has_forgotten() {
     let mut talk = Talk::logged();
@@ -130,8 +131,9 @@ fn make(talk: &mut Talk, parent: u64, name: &str, id: u64, ino: u64) -> u64 {
     talk.reply(talk.unique, directory(id, ino).as_bytes()).unwrap().nodeid
 }
 
-/// A daemon that works on several requests at once may answer them in another order than it has carried them out in. The
-/// op-log has the order of the answers, and inode numbers come from the other one: so it gets one at a time.
+/// A daemon that works on several requests at once may answer them in another order than it has
+/// carried them out in. The op-log has the order of the answers, and inode numbers come from the
+/// other one: so it gets one at a time.
 #[test]
 fn requests_that_take_inode_numbers_do_not_overtake_each_other() {
     let ask = |talk: &mut Talk, opcode, name: &str| {
@@ -163,8 +165,9 @@ fn requests_that_take_inode_numbers_do_not_overtake_each_other() {
     assert!(ask(&mut talk, Opcode::MKDIR, "d") && ask(&mut talk, Opcode::MKDIR, "e"));
 }
 
-/// A directory that is to be removed waits for a hidden file in it to be removed first, which is to be done once that is
-/// closed. A checkpoint that begins in between must not wait for the first and hold up the second.
+/// A directory that is to be removed waits for a hidden file in it to be removed first, which is to
+/// be done once that is closed. A checkpoint that begins in between must not wait for the first and
+/// hold up the second.
 #[test]
 fn what_is_left_to_be_done_is_part_of_a_checkpoint() {
     let mut talk = Talk::logged();
@@ -202,9 +205,9 @@ fn what_is_left_to_be_done_is_part_of_a_checkpoint() {
     panic!("no flush");
 }
 
-/// Daemons of libfuse's high level keep a file that is open when its name goes, under a name of their own: its inode
-/// number is not free then, and the next file gets another one than before the crash. So the roll-forward closes what it
-/// has opened to write to it before it takes its name.
+/// Daemons of libfuse's high level keep a file that is open when its name goes, under a name of
+/// their own: its inode number is not free then, and the next file gets another one than before the
+/// crash. So the roll-forward closes what it has opened to write to it before it takes its name.
 #[test]
 fn a_file_that_is_written_to_again_is_closed_before_its_name_goes() {
     let mut talk = Talk::logged();
@@ -239,8 +242,8 @@ fn a_file_that_is_written_to_again_is_closed_before_its_name_goes() {
     assert_eq!(asked, [Opcode::OPEN, Opcode::WRITE, Opcode::RELEASE, Opcode::RENAME]);
 }
 
-/// What the reply to a LINK tells of the file (the mode is compared) comes of the writes before it: a later write over
-/// the same bytes does not make one of these needless.
+/// What the reply to a LINK tells of the file (the mode is compared) comes of the writes before it:
+/// a later write over the same bytes does not make one of these needless.
 #[test]
 fn a_write_before_a_link_is_issued_although_another_covers_it() {
     let mut talk = Talk::logged();
@@ -264,8 +267,8 @@ fn a_write_before_a_link_is_issued_although_another_covers_it() {
     assert_eq!(opcodes, [Opcode::WRITE, Opcode::LINK, Opcode::WRITE]);
 }
 
-/// A write that is longer than all that the op-log can hold is said to be lost when that happens, and when it is to be
-/// done again.
+/// A write that is longer than all that the op-log can hold is said to be lost when that happens,
+/// and when it is to be done again.
 #[test]
 fn a_write_whose_data_find_no_room_is_told_of() {
     let mut talk = Talk::logged();
@@ -301,8 +304,8 @@ fn a_write_whose_data_find_no_room_is_told_of() {
     assert_eq!((writes, talk.session.control().counter(Counter::Failed)), (1, 1));
 }
 
-/// What found no room in the op-log, and was sent again after a crash, still waits for the checkpoint: if the successor
-/// did it at once, its data were lost at the next crash.
+/// What found no room in the op-log, and was sent again after a crash, still waits for the
+/// checkpoint: if the successor did it at once, its data were lost at the next crash.
 #[test]
 fn what_finds_no_room_waits_also_after_a_crash() {
     let mut talk = Talk::logged();
@@ -466,8 +469,8 @@ fn resend_rename(talk: &mut Talk, unique: u64) {
     talk.resend(rename(belay_wire::Ids { unique, nodeid: ROOT_ID, ..Default::default() }));
 }
 
-/// What the daemon is asked up to the RENAME of `b` over the open file `a`, where links are nodes of their own so that `a`
-/// is moved to a hidden name; gives that name and the RENAME's unique.
+/// What the daemon is asked up to the RENAME of `b` over the open file `a`, where links are nodes
+/// of their own so that `a` is moved to a hidden name; gives that name and the RENAME's unique.
 fn up_to_the_rename(talk: &mut Talk) -> (String, u64) {
     let mut hidden = String::new();
     loop {
@@ -495,8 +498,9 @@ fn up_to_the_rename(talk: &mut Talk) -> (String, u64) {
     }
 }
 
-/// A rename over an open file that fails leaves nothing behind: the file has its name back, and the hidden one is gone,
-/// before the caller hears of it. So wherever in this the daemon dies, its successor begins anew.
+/// A rename over an open file that fails leaves nothing behind: the file has its name back, and the
+/// hidden one is gone, before the caller hears of it. So wherever in this the daemon dies, its
+/// successor begins anew.
 #[test]
 fn a_rename_that_fails_is_undone_before_it_is_answered() {
     for dies_after in 0..4 {
@@ -562,8 +566,8 @@ fn a_rename_that_fails_is_undone_before_it_is_answered() {
     }
 }
 
-/// A daemon that dies between the record and the answer has its successor do the request once, as the kernel's; also
-/// where the kernel cannot send it again.
+/// A daemon that dies between the record and the answer has its successor do the request once, as
+/// the kernel's; also where the kernel cannot send it again.
 #[test]
 fn what_was_recorded_and_not_answered_is_done_once() {
     for copies in [false, true] {
@@ -595,7 +599,8 @@ fn what_was_recorded_and_not_answered_is_done_once() {
     }
 }
 
-/// A rename over an open file that daemons die of fails alone; what was begun of it is undone before that is said.
+/// A rename over an open file that daemons die of fails alone; what was begun of it is undone
+/// before that is said.
 #[test]
 fn a_rename_that_daemons_die_of_leaves_nothing_behind() {
     let mut talk = Talk::logged();

@@ -7,8 +7,9 @@ use belay_wire::{Attr, EntryOut, Opcode, ROOT_ID, Request, build};
 use talk::{Talk, link, told};
 use zerocopy::IntoBytes;
 
-/// A hidden file is moved out of a directory that is being removed, and is closed meanwhile. Its UNLINK must not overtake
-/// the RENAME: it would find nothing, and the file would be left where it is moved to.
+/// A hidden file is moved out of a directory that is being removed, and is closed meanwhile. Its
+/// UNLINK must not overtake the RENAME: it would find nothing, and the file would be left where it
+/// is moved to.
 #[test]
 fn a_hidden_file_that_is_being_moved_is_removed_afterwards() {
     let mut talk = Talk::new();

@@ -1,5 +1,6 @@
-//! Daemons that give each hard link of a file a node of its own, as libfuse's high level does: what the session asks
-//! them, and which node it takes for which file. The simulated daemon of `crash.rs` has one node for each file.
+//! Daemons that give each hard link of a file a node of its own, as libfuse's high level does: what
+//! the session asks them, and which node it takes for which file. The simulated daemon of
+//! `crash.rs` has one node for each file.
 #![forbid(unsafe_code)]
 
 mod talk;
@@ -10,14 +11,16 @@ use zerocopy::IntoBytes;
 
 const INO: u64 = 7;
 
-/// Renames `b` over the open file `a` of the daemon's id 10, up to what comes behind the rename to the hidden name.
+/// Renames `b` over the open file `a` of the daemon's id 10, up to what comes behind the rename to
+/// the hidden name.
 fn rename_over(talk: &mut Talk) {
     let (hidden, (opcode, names, unique)) = talk.rename_over(12, INO);
     assert_eq!((opcode, names), (Opcode::RENAME, vec!["a".to_owned(), hidden]));
     talk.reply(unique, &[]);
 }
 
-/// Both names are links of one file: without the UNLINK, the daemon's rename(2) would do nothing and `b` stay.
+/// Both names are links of one file: without the UNLINK, the daemon's rename(2) would do nothing
+/// and `b` stay.
 #[test]
 fn a_link_renamed_over_another_that_is_open() {
     let mut talk = Talk::new();
@@ -50,8 +53,8 @@ fn another_file_renamed_over_one_that_is_open() {
     );
 }
 
-/// A file known as `a`, a link `b` of it that the daemon calls `id` and that the kernel forgets; then a crash. Whether
-/// the kernel is told that `b`, looked up again, is the node that it has.
+/// A file known as `a`, a link `b` of it that the daemon calls `id` and that the kernel forgets;
+/// then a crash. Whether the kernel is told that `b`, looked up again, is the node that it has.
 fn is_one_node_after_a_crash(id: u64) -> bool {
     let mut talk = Talk::new();
     let (file, _) = talk.lookup("a", 10, INO);

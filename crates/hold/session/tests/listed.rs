@@ -1,4 +1,5 @@
-//! What is on record of a directory's listing: read no further than needed, and changed at once or not at all.
+//! What is on record of a directory's listing: read no further than needed, and changed at once or
+//! not at all.
 #![allow(missing_docs)]
 
 use belay_memory::Memory;

@@ -1,4 +1,5 @@
-//! Inode numbers of files with several links, where another life's daemon had others: whether two names are one file is asked.
+//! Inode numbers of files with several links, where another life's daemon had others: whether two
+//! names are one file is asked.
 #![forbid(unsafe_code)]
 
 mod talk;
@@ -9,8 +10,8 @@ use belay_wire::{Attr, EntryOut, Opcode, ROOT_ID, build};
 use talk::{Talk, link};
 use zerocopy::IntoBytes;
 
-/// A life that was shown `a` as 7 has ended; the next one shows `b`, which nobody has met, as 7. Gives the question about `a` that
-/// comes before `b` is asked for again.
+/// A life that was shown `a` as 7 has ended; the next one shows `b`, which nobody has met, as 7.
+/// Gives the question about `a` that comes before `b` is asked for again.
 fn in_question(talk: &mut Talk) -> u64 {
     assert_eq!(talk.lookup("a", 10, 7).1, 7);
     talk.crash();
@@ -50,7 +51,8 @@ fn another_file_has_another_number() {
     talk.reply(unique, link(21, 8).as_bytes());
     let shown = asked_again(&mut talk);
     assert_ne!(shown, 7);
-    // A third name of the first file: the number that is known for it, though this life's is another.
+    // A third name of the first file: the number that is known for it, though this life's is
+    // another.
     assert_eq!(talk.lookup("c", 22, 8).1, 7);
     // And one of the second.
     assert_eq!(talk.lookup("d", 23, 7).1, shown);
@@ -87,8 +89,9 @@ fn a_crash_in_between_begins_anew() {
     assert_eq!(talk.reply(unique, link(5, 30).as_bytes()).expect("an entry").attr.ino, 30);
 }
 
-/// A daemon that frees a node when its name goes, and does not wait for FORGET, gives its id to what it is asked for next: a file that an
-/// earlier life has shown stays that file, and is not taken for the one that is gone.
+/// A daemon that frees a node when its name goes, and does not wait for FORGET, gives its id to
+/// what it is asked for next: a file that an earlier life has shown stays that file, and is not
+/// taken for the one that is gone.
 #[test]
 fn an_id_that_is_used_again_too_early_is_another_file() {
     let mut talk = Talk::volatile();

@@ -258,8 +258,8 @@ fn known_outsiders_never_count() {
     assert_eq!((talk.poisoned(), talk.failed()), (0, 0));
 }
 
-/// A node comes back when a request names it. Here the kernel has that request read by a daemon that dies before it has
-/// got it, so there is no slot for it.
+/// A node comes back when a request names it. Here the kernel has that request read by a daemon
+/// that dies before it has got it, so there is no slot for it.
 #[test]
 fn what_kills_when_a_node_is_restored_fails_in_the_end() {
     let mut talk = Talk::new();
@@ -312,7 +312,8 @@ fn what_holds_up_the_others_is_to_blame_for_hangs_only() {
     }
 }
 
-/// Of two deadly requests, the one that takes its time must not keep the other from being found out.
+/// Of two deadly requests, the one that takes its time must not keep the other from being found
+/// out.
 #[test]
 fn one_that_is_slow_to_kill_does_not_hide_another() {
     let mut talk = Talk::new();
@@ -329,8 +330,8 @@ fn one_that_is_slow_to_kill_does_not_hide_another() {
     talk.reissue("slow");
 }
 
-/// The first successor after the death may itself die before it has looked at that; the next must not take the second
-/// death for the first.
+/// The first successor after the death may itself die before it has looked at that; the next must
+/// not take the second death for the first.
 #[test]
 fn a_death_is_judged_once_and_by_its_own_blame() {
     let mut talk = Talk::new();
@@ -365,7 +366,8 @@ fn a_recorded_reply_is_sent_whatever_happened_before() {
     assert_eq!(talk.poisoned(), 0);
 }
 
-/// The thread that has the reply may be slow to write it, and the next request is under way by then.
+/// The thread that has the reply may be slow to write it, and the next request is under way by
+/// then.
 #[test]
 fn who_has_answered_is_not_to_blame_for_what_comes_next() {
     let mut talk = Talk::with_copies();
@@ -385,8 +387,8 @@ fn who_has_answered_is_not_to_blame_for_what_comes_next() {
     assert_eq!((talk.poisoned(), talk.failed()), (1, 1));
 }
 
-/// The kernel closes a directory after it has got all that it has asked of it. The thread that has given it that may
-/// not have said so.
+/// The kernel closes a directory after it has got all that it has asked of it. The thread that has
+/// given it that may not have said so.
 #[test]
 fn copies_of_requests_that_were_answered_are_dropped() {
     let mut talk = Talk::with_copies();
@@ -413,7 +415,8 @@ fn copies_of_requests_that_were_answered_are_dropped() {
     assert_eq!((talk.failed(), talk.slots_in_use()), (0, 1));
 }
 
-/// An error that the daemon gives on the way to a file, and a file whose last name is gone: it would fail without belay too.
+/// An error that the daemon gives on the way to a file, and a file whose last name is gone: it
+/// would fail without belay too.
 #[test]
 fn what_a_daemon_answers_is_no_failure_of_belays() {
     for errno in [13, 2] {

@@ -1,4 +1,5 @@
-//! A session that shows the last checkpoint: it asks the daemon for what can be read, and for nothing else.
+//! A session that shows the last checkpoint: it asks the daemon for what can be read, and for
+//! nothing else.
 #![forbid(unsafe_code)]
 
 use belay_memory::Memory;

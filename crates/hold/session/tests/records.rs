@@ -13,7 +13,8 @@ fn unlink(talk: &mut Talk) -> Vec<u8> {
     talk.ask(ROOT_ID, |ids| build::unlink(ids, b"a")).expect("the daemon gets it")
 }
 
-/// What the successor is asked of a request that came back: by a number of belay's own, in the root.
+/// What the successor is asked of a request that came back: by a number of belay's own, in the
+/// root.
 fn asked(talk: &mut Talk, of: u64) -> u64 {
     let (opcode, names, unique) = talk.next();
     assert_eq!((opcode, names), (Opcode::GETXATTR, vec![record::name_of(of)]));

@@ -1,5 +1,5 @@
-//! Daemons that answer a request twice: the second answer must not touch what the first has in hand, nor what has come
-//! in its place since.
+//! Daemons that answer a request twice: the second answer must not touch what the first has in
+//! hand, nor what has come in its place since.
 #![forbid(unsafe_code)]
 
 use belay_recorder::{Capacity, Layout, SlotState, Store};

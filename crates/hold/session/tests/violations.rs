@@ -1,4 +1,5 @@
-//! Replies that break the protocol are faults of the daemon, and none of them comes through; those that are only odd do.
+//! Replies that break the protocol are faults of the daemon, and none of them comes through; those
+//! that are only odd do.
 #![forbid(unsafe_code)]
 
 use belay_recorder::control::Options;
@@ -241,7 +242,8 @@ fn a_name_may_be_absent_or_of_any_type() {
     assert_eq!(typeless, Fate::Fault(Rule::Type));
 }
 
-/// Where the daemon has its image to itself, a file stays a file; elsewhere somebody may have put a directory there.
+/// Where the daemon has its image to itself, a file stays a file; elsewhere somebody may have put a
+/// directory there.
 #[test]
 fn a_node_of_another_type() {
     for options in [Options::TRANSACTION, Options::empty(), Options::JOURNAL] {
@@ -297,7 +299,8 @@ fn entries_of_listings() {
     assert_eq!(listing(&bad), Fate::Fault(Rule::Entry));
 }
 
-/// Second answers and answers to INTERRUPT are for the kernel to refuse; what it has not asked yet nobody can answer.
+/// Second answers and answers to INTERRUPT are for the kernel to refuse; what it has not asked yet
+/// nobody can answer.
 #[test]
 fn requests_that_there_are_not() {
     let mut talk = Talk::new(Options::empty());

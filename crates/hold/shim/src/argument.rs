@@ -1,8 +1,9 @@
 //! The daemon's memory, as its arguments to a call name it.
 //!
-//! A C function's contract says of each argument what lies behind it, and for how long. Where an interposed function
-//! begins, that contract is at hand: there, and only there, a pointer becomes one of these types. `'c` is the time of that
-//! call. Whoever is given one of them may look at the memory, and has nothing to prove.
+//! A C function's contract says of each argument what lies behind it, and for how long. Where an
+//! interposed function begins, that contract is at hand: there, and only there, a pointer becomes
+//! one of these types. `'c` is the time of that call. Whoever is given one of them may look at the
+//! memory, and has nothing to prove.
 //!
 //! | type | stands for |
 //! | --- | --- |
@@ -11,7 +12,8 @@
 //! | [`Output`] | memory that the call fills |
 //! | [`Outputs`] | the places of a vectored read |
 //!
-//! Each may be null where C allows it: there is nothing to be seen then, and the kernel is given what the daemon gave.
+//! Each may be null where C allows it: there is nothing to be seen then, and the kernel is given
+//! what the daemon gave.
 
 use libc::{c_char, c_void, iovec};
 use std::ffi::CStr;
@@ -31,7 +33,8 @@ impl<'c> Text<'c> {
     /// The string at `at`.
     ///
     /// # Safety
-    /// `at` is null, or a NUL-terminated string begins there that can be read, and that nobody writes to, for `'c`.
+    /// `at` is null, or a NUL-terminated string begins there that can be read, and that nobody
+    /// writes to, for `'c`.
     #[inline]
     pub(crate) unsafe fn new(at: *const c_char) -> Self {
         Self { at, of: PhantomData }
@@ -58,7 +61,8 @@ impl<'c> Text<'c> {
     /// The string; `None` for a null pointer.
     #[inline]
     pub(crate) fn string(self) -> Option<&'c CStr> {
-        // SAFETY: not null, so it is a NUL-terminated string that stays as it is for `'c`, as whoever made this has vouched.
+        // SAFETY: not null, so it is a NUL-terminated string that stays as it is for `'c`, as
+        // whoever made this has vouched.
         (!self.at.is_null()).then(|| unsafe { CStr::from_ptr(self.at) })
     }
 
@@ -87,7 +91,8 @@ impl<'c> Input<'c> {
     /// The `len` bytes at `at`.
     ///
     /// # Safety
-    /// `at` is null, or `len` is 0, or that many bytes can be read there, and nobody writes to them, for `'c`.
+    /// `at` is null, or `len` is 0, or that many bytes can be read there, and nobody writes to
+    /// them, for `'c`.
     #[inline]
     pub(crate) unsafe fn new(at: *const c_void, len: usize) -> Self {
         Self { part: iovec { iov_base: at.cast_mut(), iov_len: len }, of: PhantomData }
@@ -96,14 +101,15 @@ impl<'c> Input<'c> {
     /// The parts of a vectored write.
     ///
     /// # Safety
-    /// `iov` is null, or `count` is 0, or that many iovecs can be read there, and nobody writes to them, for `'c`; what [`Input::new`]
-    /// asks holds for each.
+    /// `iov` is null, or `count` is 0, or that many iovecs can be read there, and nobody writes to
+    /// them, for `'c`; what [`Input::new`] asks holds for each.
     #[inline]
     pub(crate) unsafe fn list(iov: *const iovec, count: usize) -> &'c [Self] {
         if iov.is_null() || count == 0 {
             return &[];
         }
-        // SAFETY: `count` iovecs, by the caller's contract. An `Input` is laid out as its only field of a size.
+        // SAFETY: `count` iovecs, by the caller's contract. An `Input` is laid out as its only
+        // field of a size.
         unsafe { std::slice::from_raw_parts(iov.cast::<Self>(), count) }
     }
 
@@ -145,9 +151,10 @@ impl<'c> Output<'c> {
     /// The `len` bytes at `at`.
     ///
     /// # Safety
-    /// `at` is null, or `len` is 0, or that many bytes can be written and read there for `'c`. They are the calling thread's
-    /// alone for so long: nobody else looks at them, and the calling thread itself only by this, or by system calls while it
-    /// has no reference into them. They are memory of foreign code, which the compiler has not seen being left unwritten.
+    /// `at` is null, or `len` is 0, or that many bytes can be written and read there for `'c`. They
+    /// are the calling thread's alone for so long: nobody else looks at them, and the calling
+    /// thread itself only by this, or by system calls while it has no reference into them. They are
+    /// memory of foreign code, which the compiler has not seen being left unwritten.
     #[inline]
     pub(crate) unsafe fn new(at: *mut c_void, len: usize) -> Self {
         Self { part: iovec { iov_base: at, iov_len: len }, of: PhantomData }
@@ -178,8 +185,9 @@ impl<'c> Output<'c> {
         if self.part.iov_base.is_null() || n == 0 {
             return &mut [];
         }
-        // SAFETY: at least so many bytes that are this thread's alone for `'c`, as whoever made this has vouched. There is one
-        // `Output` of them, which is borrowed for as long as the slice.
+        // SAFETY: at least so many bytes that are this thread's alone for `'c`, as whoever made
+        // this has vouched. There is one `Output` of them, which is borrowed for as long as the
+        // slice.
         unsafe { std::slice::from_raw_parts_mut(self.part.iov_base.cast::<u8>(), n) }
     }
 
@@ -216,8 +224,9 @@ impl<'c> Outputs<'c> {
     /// The `count` places that are listed at `iov`.
     ///
     /// # Safety
-    /// `iov` is null, or `count` is 0, or that many iovecs can be read there, and nobody writes to them, for `'c`; what
-    /// [`Output::new`] asks holds for each, but that they may overlap each other.
+    /// `iov` is null, or `count` is 0, or that many iovecs can be read there, and nobody writes to
+    /// them, for `'c`; what [`Output::new`] asks holds for each, but that they may overlap each
+    /// other.
     #[inline]
     pub(crate) unsafe fn new(iov: *const iovec, count: usize) -> Self {
         if iov.is_null() || count == 0 {

@@ -1,7 +1,7 @@
 //! Whether the daemon has a connection still, of daemons whose profile says that they end with it.
 //!
-//! What such a daemon answers without one is no answer: sshfs gives EIO, and reads that were asked in several pieces come
-//! short, which the kernel takes for the end of the file.
+//! What such a daemon answers without one is no answer: sshfs gives EIO, and reads that were asked
+//! in several pieces come short, which the kernel takes for the end of the file.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{BorrowedFd, RawFd};
@@ -16,10 +16,11 @@ const ENOUGH: i32 = 8;
 /// The connection of this life's daemon.
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
-    /// The descriptor that was one when last looked; below 0: minus one for each look at which there was none.
+    /// The descriptor that was one when last looked; below 0: minus one for each look at which
+    /// there was none.
     fd: AtomicI32,
-    /// The inode numbers of sockets that were there before the daemon: belay's own, and what whoever started belay left
-    /// open.
+    /// The inode numbers of sockets that were there before the daemon: belay's own, and what
+    /// whoever started belay left open.
     older: Vec<u64>,
 }
 
@@ -43,8 +44,8 @@ impl Connection {
         }
     }
 
-    /// Whether the daemon had one, and has none now. Asked at each reply: two system calls, where the answer has taken a
-    /// round trip through that connection.
+    /// Whether the daemon had one, and has none now. Asked at each reply: two system calls, where
+    /// the answer has taken a round trip through that connection.
     pub(crate) fn is_gone(&self) -> bool {
         let known = self.fd.load(Relaxed);
         if known < -ENOUGH || known >= 0 && asked(known, is_up) {
@@ -88,13 +89,14 @@ fn look_through(mut is_wanted: impl FnMut(BorrowedFd<'_>) -> bool) -> io::Result
 
 /// What `ask` finds out of a descriptor that is, or was, the daemon's; below 0 there is none.
 fn asked(number: RawFd, ask: impl FnOnce(BorrowedFd<'_>) -> bool) -> bool {
-    // SAFETY: it is not -1, and is not kept: `ask` has it for as long as it runs. What it is passed to here only asks: should another
-    // thread of the daemon have closed it, that fails, or tells of another file, which does no harm.
+    // SAFETY: it is not -1, and is not kept: `ask` has it for as long as it runs. What it is passed
+    // to here only asks: should another thread of the daemon have closed it, that fails, or tells
+    // of another file, which does no harm.
     number >= 0 && ask(unsafe { BorrowedFd::borrow_raw(number) })
 }
 
-/// Whether a socket is connected, and the other end has not hung up. A number may be another file's by now, that of a search
-/// of another thread for example.
+/// Whether a socket is connected, and the other end has not hung up. A number may be another file's
+/// by now, that of a search of another thread for example.
 fn is_up(fd: BorrowedFd<'_>) -> bool {
     if rustix::net::getpeername(fd).is_err() {
         return false;
@@ -113,8 +115,8 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
-    /// All tests of this process share its table of descriptors: a socket of another one would be taken for the
-    /// daemon's. Every test that opens a stream socket holds this.
+    /// All tests of this process share its table of descriptors: a socket of another one would be
+    /// taken for the daemon's. Every test that opens a stream socket holds this.
     fn only_our_sockets() -> MutexGuard<'static, ()> {
         static SOCKETS: Mutex<()> = Mutex::new(());
         SOCKETS.lock().unwrap_or_else(PoisonError::into_inner)

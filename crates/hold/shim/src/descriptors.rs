@@ -1,7 +1,9 @@
-//! Which of the daemon's descriptors are the FUSE device, which are its image, and what it writes to.
+//! Which of the daemon's descriptors are the FUSE device, which are its image, and what it writes
+//! to.
 //!
-//! Asked at every read and write of the process, so it is one load and one bit test. What follows for others from a
-//! descriptor's being closed, or becoming another's duplicate, is in [`crate::renumbered`].
+//! Asked at every read and write of the process, so it is one load and one bit test. What follows
+//! for others from a descriptor's being closed, or becoming another's duplicate, is in
+//! [`crate::renumbered`].
 
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -85,8 +87,9 @@ pub(crate) fn add_image(fd: i32) -> bool {
     IMAGE.add(fd)
 }
 
-/// Those of belay's that are open as long as the process lives. They are not the daemon's to close, which it may do without a
-/// thought: whoever goes into the background closes all that it does not know.
+/// Those of belay's that are open as long as the process lives. They are not the daemon's to close,
+/// which it may do without a thought: whoever goes into the background closes all that it does not
+/// know.
 static RESERVED: Set = Set::new();
 /// None of them has a lower number: the one load that a close costs.
 static FIRST_RESERVED: AtomicI32 = AtomicI32::new(i32::MAX);
@@ -134,9 +137,10 @@ pub(crate) fn own_memory() {
     unsafe { libc::pthread_atfork(None, None, Some(here)) };
 }
 
-/// A child that vfork(2) has made closes descriptors of its own, but in the memory of its parent, whose numbers mean what
-/// they did: Python's `subprocess` does so with all of them. So nothing that is kept in memory of a process (its descriptors,
-/// its handlers of signals) is changed before this is asked. It is a system call: only for what is seldom.
+/// A child that vfork(2) has made closes descriptors of its own, but in the memory of its parent,
+/// whose numbers mean what they did: Python's `subprocess` does so with all of them. So nothing
+/// that is kept in memory of a process (its descriptors, its handlers of signals) is changed before
+/// this is asked. It is a system call: only for what is seldom.
 pub(crate) fn has_own_memory() -> bool {
     let owner = OWNER.load(Relaxed);
     owner == 0 || owner == std::process::id()
@@ -175,7 +179,8 @@ pub(crate) enum Sink {
     End = 2,
     /// A connection, a pipe.
     Stream = 3,
-    /// A terminal, /dev/null or another device of characters, the pipe for what the daemon says, an eventfd.
+    /// A terminal, /dev/null or another device of characters, the pipe for what the daemon says, an
+    /// eventfd.
     Words = 4,
 }
 
@@ -194,8 +199,8 @@ fn entry<T>(table: &'static [T; DESCRIPTORS], fd: i32) -> Option<&'static T> {
     usize::try_from(fd).ok().and_then(|fd| table.get(fd))
 }
 
-/// What is known of each descriptor, 0 if nothing: two system calls find it out, which would be as much
-/// as all else that is done about a write.
+/// What is known of each descriptor, 0 if nothing: two system calls find it out, which would be as
+/// much as all else that is done about a write.
 static SINKS: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(0) }; DESCRIPTORS];
 
 /// What `fd` leads to, found out by `look` if it is not known.
@@ -219,7 +224,8 @@ pub(crate) fn sink(fd: i32, look: impl FnOnce() -> Sink) -> Sink {
     }
 }
 
-/// When it was found of each descriptor that its file outlives the daemon, by [`NAMES`]; 0 if never.
+/// When it was found of each descriptor that its file outlives the daemon, by [`NAMES`]; 0 if
+/// never.
 static LASTING: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
 
 /// Counts the changes of names, each of which may have taken a file's last.
@@ -231,7 +237,8 @@ pub(crate) fn names_changed() {
     NAMES.fetch_add(1, Relaxed);
 }
 
-/// Whether the file of `fd` outlives the daemon, found out by `look` if it is not known: that is a system call, seldom.
+/// Whether the file of `fd` outlives the daemon, found out by `look` if it is not known: that is a
+/// system call, seldom.
 #[inline]
 pub(crate) fn is_lasting(fd: i32, look: impl FnOnce() -> bool) -> bool {
     let kept = entry(&LASTING, fd);
@@ -248,7 +255,8 @@ pub(crate) fn is_lasting(fd: i32, look: impl FnOnce() -> bool) -> bool {
     lasting
 }
 
-/// What `fd` leads to, or how, is about to change. Whoever does that, also a child of vfork(2): it is found out again.
+/// What `fd` leads to, or how, is about to change. Whoever does that, also a child of vfork(2): it
+/// is found out again.
 #[inline]
 pub(crate) fn forget_sink(fd: i32) {
     if let Some(kept) = entry(&SINKS, fd)

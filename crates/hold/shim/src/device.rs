@@ -72,9 +72,9 @@ impl Shim {
         }
     }
 
-    /// A thread of a successor that has nothing to do yet leaves the processor to those that answer what applications are
-    /// waiting for, before it brings its buffer into memory: with a megabyte for each thread, that is half a millisecond of
-    /// each thread's start.
+    /// A thread of a successor that has nothing to do yet leaves the processor to those that answer
+    /// what applications are waiting for, before it brings its buffer into memory: with a megabyte
+    /// for each thread, that is half a millisecond of each thread's start.
     #[cold]
     pub(crate) fn put_off(&self) {
         if self.host.generation() > 0 && !self.waiting.is_used() {
@@ -86,13 +86,14 @@ impl Shim {
         }
     }
 
-    /// Whether the daemon is not to hear of it yet that its device could not be read. `aborted`: whether that was said to be
-    /// aborted by the read before.
+    /// Whether the daemon is not to hear of it yet that its device could not be read. `aborted`:
+    /// whether that was said to be aborted by the read before.
     #[cold]
     pub(crate) fn reads_again(&self, errno: c_int, aborted: &mut bool) -> bool {
         match errno {
-            // The kernel says so as well of a request (a last RELEASE) that was about to be read when the mount ended
-            // (fuse_dev_do_read in fs/fuse/dev.c). The next read tells which: daemons take an abort for an error.
+            // The kernel says so as well of a request (a last RELEASE) that was about to be read
+            // when the mount ended (fuse_dev_do_read in fs/fuse/dev.c). The next read tells which:
+            // daemons take an abort for an error.
             libc::ECONNABORTED => !std::mem::replace(aborted, true),
             libc::ENODEV => {
                 disconnected();

@@ -157,8 +157,9 @@ impl Process for Shim {
 }
 
 impl Shim {
-    /// The daemon is about to end, as its connection has broken, and says so to who asked by an error, or by less than there
-    /// is: it is ended before that goes out, and its successor is given the request again.
+    /// The daemon is about to end, as its connection has broken, and says so to who asked by an
+    /// error, or by less than there is: it is ended before that goes out, and its successor is
+    /// given the request again.
     #[cold]
     fn end_unconnected(&self) {
         if !self.host.is_ready() {
@@ -166,8 +167,8 @@ impl Shim {
         }
         if self.connection.is_gone() {
             eprintln!("belay: the daemon's connection has broken");
-            // Past what notes who sends signals: it is no more the request's fault than what comes from outside.
-            // SAFETY: a signal to this process, of which no handler runs.
+            // Past what notes who sends signals: it is no more the request's fault than what comes
+            // from outside. SAFETY: a signal to this process, of which no handler runs.
             unsafe {
                 belay_sys::raw::syscall(libc::SYS_kill, std::process::id(), libc::SIGKILL);
             }

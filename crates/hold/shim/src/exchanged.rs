@@ -1,9 +1,10 @@
 //! The image under its name, where that leads to another file by now.
 //!
-//! A daemon opens its image by a path, and each successor does so anew. Whoever may exchange the file, or a folder on the way, would
-//! have the successor serve another one, and write to it what was acknowledged on the first. Under the policy `epoch` belay knows
-//! the image: from its start on, the name by which the user gave it, and its path without links, mean that file, which belay holds
-//! by a descriptor. It is pinned only (`O_PATH`): the daemon opens it with rights of its own.
+//! A daemon opens its image by a path, and each successor does so anew. Whoever may exchange the
+//! file, or a folder on the way, would have the successor serve another one, and write to it what
+//! was acknowledged on the first. Under the policy `epoch` belay knows the image: from its start
+//! on, the name by which the user gave it, and its path without links, mean that file, which belay
+//! holds by a descriptor. It is pinned only (`O_PATH`): the daemon opens it with rights of its own.
 
 use crate::image_box::{Identity, identity};
 use rustix::fs::stat;
@@ -32,7 +33,8 @@ impl Named {
         self.pinned.as_raw_fd()
     }
 
-    /// By what to open the image, if `path`, which the daemon names from the directory `dir`, is its name and leads to another file.
+    /// By what to open the image, if `path`, which the daemon names from the directory `dir`, is
+    /// its name and leads to another file.
     #[cold]
     pub(crate) fn instead(&self, dir: i32, path: &CStr) -> Option<CString> {
         let name = Path::new(OsStr::from_bytes(path.to_bytes()));

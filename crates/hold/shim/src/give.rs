@@ -15,8 +15,8 @@ pub(crate) fn give(message: &[u8], buffer: &mut Output<'_>) -> isize {
     buffer.put(message) as isize
 }
 
-/// The same of a message whose data, behind its `head`, are in the op-log: with 40 MB to be written again each copy of them
-/// is milliseconds.
+/// The same of a message whose data, behind its `head`, are in the op-log: with 40 MB to be written
+/// again each copy of them is milliseconds.
 pub(crate) fn give_with(
     head: &[u8],
     (data, log): (&InPlace, &Arc<Mapping>),

@@ -1,5 +1,5 @@
-//! How the daemon comes by the held device where fusermount mounts for it: it is handed out through the socket that the daemon
-//! waits at.
+//! How the daemon comes by the held device where fusermount mounts for it: it is handed out through
+//! the socket that the daemon waits at.
 
 use crate::shim::Shim;
 use crate::{descriptors, real};
@@ -21,8 +21,8 @@ fn send(comm: c_int, device: BorrowedFd<'_>) -> bool {
         && sendmsg(socket, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL).is_ok()
 }
 impl Shim {
-    /// Waits for fusermount (`helper`; `None` if it has ended, and somebody has reaped it) and passes on to the daemon, through
-    /// `comm`, what it sent.
+    /// Waits for fusermount (`helper`; `None` if it has ended, and somebody has reaped it) and
+    /// passes on to the daemon, through `comm`, what it sent.
     pub(crate) fn relay(&self, helper: Option<&OwnedFd>, comm: c_int) -> bool {
         let device = match helper {
             Some(helper) => self.mailbox.wait(helper),
@@ -36,7 +36,8 @@ impl Shim {
 
     /// Gives the daemon the device that is held, through `comm`, as if it had been mounted now.
     pub(crate) fn hand_out(&self, comm: c_int) -> bool {
-        // What lies in the mailbox by the time of a successor may have come from a daemon that had turned against belay.
+        // What lies in the mailbox by the time of a successor may have come from a daemon that had
+        // turned against belay.
         match self.mailbox.look().filter(|_| self.host.generation() == 0) {
             Some(device) => send(comm, device.as_fd()),
             None => send(comm, self.device.as_fd()),
@@ -62,9 +63,8 @@ impl Shim {
                 send(self.mailbox.post(), received);
             }
             // From now on the shim's own device is that of the mount. The number stays, so nobody
-            // who uses it has to know.
-            // SAFETY: both are open; dup3 puts the new description behind the number in one step. libc's own: this library's keeps the
-            // daemon from that.
+            // who uses it has to know. SAFETY: both are open; dup3 puts the new description behind
+            // the number in one step. libc's own: this library's keeps the daemon from that.
             unsafe { real::dup3(fd, self.device.as_raw_fd(), libc::O_CLOEXEC) };
             self.control().raise(Flags::MOUNTED);
             self.tell();

@@ -1,12 +1,15 @@
-//! The image box: where the daemon's image is left for those who have to write to it without the daemon.
+//! The image box: where the daemon's image is left for those who have to write to it without the
+//! daemon.
 //!
-//! What was committed is carried out by the next generation, or by the supervisor, both of which may be root, when the
-//! daemon that wrote the records of it may long have given up its privileges. So they write through a descriptor that came
-//! from the daemon, and need not believe anything that a daemon says of paths and files. It stays in the box, a mailbox of
-//! belay's ([`belay_sys::mailbox`]), as a message that is looked at and never taken out.
+//! What was committed is carried out by the next generation, or by the supervisor, both of which
+//! may be root, when the daemon that wrote the records of it may long have given up its privileges.
+//! So they write through a descriptor that came from the daemon, and need not believe anything that
+//! a daemon says of paths and files. It stays in the box, a mailbox of belay's
+//! ([`belay_sys::mailbox`]), as a message that is looked at and never taken out.
 //!
-//! It is no duplicate of the daemon's but opened anew, when the daemon opens its image: locks of the daemon's on the file,
-//! and what it has a disk to itself by (O_EXCL), belong to a description and would outlive the daemon with a duplicate.
+//! It is no duplicate of the daemon's but opened anew, when the daemon opens its image: locks of
+//! the daemon's on the file, and what it has a disk to itself by (O_EXCL), belong to a description
+//! and would outlive the daemon with a duplicate.
 
 use belay_sys::mailbox;
 use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, open};
@@ -32,7 +35,8 @@ pub(crate) fn identity(stat: &Stat) -> Option<Identity> {
     }
 }
 
-/// Whether anybody, this process included, has a POSIX lock on a file of which `fd` is a description of its own.
+/// Whether anybody, this process included, has a POSIX lock on a file of which `fd` is a
+/// description of its own.
 fn is_locked(fd: BorrowedFd<'_>) -> bool {
     let mut lock = libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
@@ -41,8 +45,9 @@ fn is_locked(fd: BorrowedFd<'_>) -> bool {
         l_len: 0,
         l_pid: 0,
     };
-    // SAFETY: F_OFD_GETLK on a live descriptor fills in the structure that it is given, and changes nothing else. An owner
-    // of its own is asked for (the description), so this process's locks count as somebody else's.
+    // SAFETY: F_OFD_GETLK on a live descriptor fills in the structure that it is given, and changes
+    // nothing else. An owner of its own is asked for (the description), so this process's locks
+    // count as somebody else's.
     let done = unsafe {
         belay_sys::raw::syscall(libc::SYS_fcntl, fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock)
     };
@@ -70,8 +75,8 @@ impl ImageBox {
         mailbox::look_for_image(self.mail.as_fd())
     }
 
-    /// The daemon has just opened `file`, for writing: leaves it in the box if nothing is there. `false` if something else
-    /// is, or it cannot be.
+    /// The daemon has just opened `file`, for writing: leaves it in the box if nothing is there.
+    /// `false` if something else is, or it cannot be.
     pub(crate) fn leave(&self, file: BorrowedFd<'_>) -> bool {
         let of = |fd: BorrowedFd<'_>| fstat(fd).ok().as_ref().and_then(identity);
         let Some(wanted) = of(file) else { return false };
@@ -83,8 +88,8 @@ impl ImageBox {
             if of(again.as_fd()) == Some(wanted) {
                 let _ = mailbox::leave(self.post.as_fd(), again.as_fd());
             }
-            // A process that closes any descriptor of a file loses its POSIX locks on it: if somebody has one, it may be
-            // this one, and the descriptor stays.
+            // A process that closes any descriptor of a file loses its POSIX locks on it: if
+            // somebody has one, it may be this one, and the descriptor stays.
             if is_locked(again.as_fd()) {
                 let _ = again.into_raw_fd();
             }

@@ -10,7 +10,8 @@
 //! * [`give`]: what the daemon gets from there.
 //! * [`outgoing`]: what the daemon writes to it.
 //! * [`connection`]: whether the daemon has one still.
-//! * [`effects`]: what the daemon does outside of itself, for the policies `journal` and `transaction`.
+//! * [`effects`]: what the daemon does outside of itself, for the policies `journal` and
+//!   `transaction`.
 //! * [`dying`]: what happens at a deadly signal.
 //! * [`interpose`]: the libc functions, as thin as they can be.
 //! * [`argument`]: the memory that the daemon's arguments to them name.

@@ -1,11 +1,11 @@
 //! The mailbox: where fusermount puts the device of a mount that it makes for an ordinary user.
 //!
 //! libfuse asks the set-uid program fusermount to mount, and names a socket (`_FUSE_COMMFD`) that
-//! the device is to come back through. The shim names the mailbox instead, a socket pair of belay's.
-//! The device stays in it as an unread message: whoever holds the mailbox holds the device, from the
-//! instant in which fusermount sends it, whatever becomes of the daemon. It is looked at
-//! (`MSG_PEEK`), never taken out; the supervisor does the same. The daemon is handed what was found
-//! there through the socket that it waits at.
+//! the device is to come back through. The shim names the mailbox instead, a socket pair of
+//! belay's. The device stays in it as an unread message: whoever holds the mailbox holds the
+//! device, from the instant in which fusermount sends it, whatever becomes of the daemon. It is
+//! looked at (`MSG_PEEK`), never taken out; the supervisor does the same. The daemon is handed what
+//! was found there through the socket that it waits at.
 
 use libc::c_int;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -40,7 +40,8 @@ impl Mailbox {
         self.adopted.load(Relaxed)
     }
 
-    /// The daemon has received the device: nothing is to be mounted any more. Whether that was so before.
+    /// The daemon has received the device: nothing is to be mounted any more. Whether that was so
+    /// before.
     pub(crate) fn adopt(&self) -> bool {
         self.adopted.swap(true, Relaxed)
     }
@@ -100,7 +101,8 @@ impl Mailbox {
         unsafe { libc::fcntl(self.post.as_raw_fd(), libc::F_DUPFD, 3) }
     }
 
-    /// Puts the end for fusermount in the place of the socket `comm`, in a child about to become it.
+    /// Puts the end for fusermount in the place of the socket `comm`, in a child about to become
+    /// it.
     pub(crate) fn replace(&self, comm: c_int) -> bool {
         // SAFETY: `comm` is the child's socket to its parent, which it leaves to fusermount anyway;
         // nothing else in this single-threaded child owns that number.

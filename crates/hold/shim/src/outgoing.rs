@@ -10,7 +10,8 @@ use std::borrow::Cow;
 const HEADER: usize = 16;
 
 impl Shim {
-    /// A message that the daemon writes to the device `fd`, as the kernel would see it. `parts` are its own, of this call.
+    /// A message that the daemon writes to the device `fd`, as the kernel would see it. `parts` are
+    /// its own, of this call.
     #[inline]
     pub(crate) fn write_vectored(&self, fd: c_int, parts: &[Input<'_>]) -> isize {
         let (iov, count) = (parts.as_ptr(), parts.len());
@@ -37,8 +38,9 @@ impl Shim {
         }
     }
 
-    /// Takes a message from the daemon: `head` is its header, `total` its length, `body` gives what is behind the header, `pass` writes it
-    /// to the device as it is. errno stays, if that succeeds.
+    /// Takes a message from the daemon: `head` is its header, `total` its length, `body` gives what
+    /// is behind the header, `pass` writes it to the device as it is. errno stays, if that
+    /// succeeds.
     #[inline]
     pub(crate) fn outgoing<'a>(
         &self,

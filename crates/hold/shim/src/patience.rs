@@ -1,4 +1,5 @@
-//! Locks that nobody waits for without end: in a child that the daemon forked meanwhile, one may be held for ever.
+//! Locks that nobody waits for without end: in a child that the daemon forked meanwhile, one may be
+//! held for ever.
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};

@@ -134,7 +134,8 @@ impl Shim {
 
     /// Where requests are copied they are read, not spliced.
     fn splice_copied(&self, from: c_int, to: c_int, len: usize) -> isize {
-        // The thread may be cancelled in its read: nothing that has a destructor lives across that. The buffer is lost then.
+        // The thread may be cancelled in its read: nothing that has a destructor lives across that.
+        // The buffer is lost then.
         let mut message = ManuallyDrop::new(vec![0; len]);
         let n = self.read(from, Output::from(message.as_mut_slice()));
         let mut message = ManuallyDrop::into_inner(message);
@@ -189,8 +190,8 @@ impl Shim {
         Some(found)
     }
 
-    /// splice(2) of a reply from the pipe `from` into the device `to`. What was read stays where it is; all else has to be
-    /// seen whole.
+    /// splice(2) of a reply from the pipe `from` into the device `to`. What was read stays where it
+    /// is; all else has to be seen whole.
     pub(crate) fn splice_out(
         &self,
         from: c_int,
@@ -203,7 +204,8 @@ impl Shim {
         let reads =
             || self.host.session().opcode_in_hand(Unique::unmarked(unique)) == Some(Opcode::READ);
         if self.host.direct().is_read(unique) || unique != 0 && reads() {
-            // Of a file that ends before, libfuse makes it shorter once it knows: in the page that is in the pipe.
+            // Of a file that ends before, libfuse makes it shorter once it knows: in the page that
+            // is in the pipe.
             set_length(&mut head, total);
             return self.outgoing((&head, total), || Cow::Borrowed(&[]), pass);
         }

@@ -1,10 +1,11 @@
 //! Buffers that the kernel copies requests into are brought into memory first.
 //!
-//! When a thread that a fatal signal has reached takes a request from the device, and a page of
-//! its buffer is not in memory yet, the kernel cannot fault it in any more (get_user_pages gives
-//! EINTR) and ends the request with EIO (fs/fuse/dev.c, fuse_dev_do_read): the application sees
-//! the crash. Pages that are there are found without a fault, also by a dying thread. A fork makes each page one to be copied when
-//! it is written next, which is such a fault: so all are brought in anew behind it.
+//! When a thread that a fatal signal has reached takes a request from the device, and a page of its
+//! buffer is not in memory yet, the kernel cannot fault it in any more (get_user_pages gives EINTR)
+//! and ends the request with EIO (fs/fuse/dev.c, fuse_dev_do_read): the application sees the crash.
+//! Pages that are there are found without a fault, also by a dying thread. A fork makes each page
+//! one to be copied when it is written next, which is such a fault: so all are brought in anew
+//! behind it.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -31,8 +32,8 @@ fn mark(buffer: usize, len: usize) -> usize {
     (buffer ^ len.rotate_right(20)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Brings a buffer of the daemon, which begins at that address, into memory when it is first seen, behind `put_off`. The
-/// contents stay; where there is no memory nothing happens.
+/// Brings a buffer of the daemon, which begins at that address, into memory when it is first seen,
+/// behind `put_off`. The contents stay; where there is no memory nothing happens.
 #[inline]
 pub(crate) fn once(address: usize, len: usize, put_off: impl FnOnce()) {
     let mark = mark(address, len);
@@ -59,14 +60,16 @@ fn first(range: (usize, usize), put_off: impl FnOnce()) {
 /// Has what the threads of this process read into be its own again behind each fork.
 pub(crate) fn watch_forks() {
     extern "C" fn after() {
-        // A handler of a signal may fork while its own thread has the lock: it does not wait for that.
+        // A handler of a signal may fork while its own thread has the lock: it does not wait for
+        // that.
         if let Ok(seen) = SEEN.try_lock() {
             for (at, len) in &*seen {
                 now(*at, *len);
             }
         }
     }
-    // SAFETY: the function has that signature and lives as long as the process; what it does the parent may do at any time.
+    // SAFETY: the function has that signature and lives as long as the process; what it does the
+    // parent may do at any time.
     unsafe { libc::pthread_atfork(None, Some(after), None) };
 }
 

@@ -1,10 +1,11 @@
 //! Where the daemon's descriptors of its image stand.
 //!
-//! What is read and written there at a descriptor's position goes by an offset, so the kernel would have to be asked for
-//! the position before each call and told the new one after it. It is kept here instead, and a daemon that seeks and
-//! reads, as fusefat does for each entry of a directory, needs no system call for what lies in the overlay. As soon as
-//! somebody else may use the same open file (a duplicate, a child, a copy within the kernel), the position is handed back
-//! to the kernel, and stays there.
+//! What is read and written there at a descriptor's position goes by an offset, so the kernel would
+//! have to be asked for the position before each call and told the new one after it. It is kept
+//! here instead, and a daemon that seeks and reads, as fusefat does for each entry of a directory,
+//! needs no system call for what lies in the overlay. As soon as somebody else may use the same
+//! open file (a duplicate, a child, a copy within the kernel), the position is handed back to the
+//! kernel, and stays there.
 
 use crate::descriptors::{DESCRIPTORS, image_numbers};
 use std::sync::atomic::AtomicU64;
@@ -56,7 +57,8 @@ pub(crate) fn keep(fd: i32) {
     }
 }
 
-/// The position of `fd` is `to` from now on; `false` if it is not kept here any more, or not `from`.
+/// The position of `fd` is `to` from now on; `false` if it is not kept here any more, or not
+/// `from`.
 #[inline]
 pub(crate) fn change(fd: i32, from: i64, to: i64) -> bool {
     let (from, to) = (from as u64 + 1, to as u64 + 1);

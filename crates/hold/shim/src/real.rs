@@ -35,8 +35,9 @@ fn next(cache: &AtomicUsize, name: &CStr) -> usize {
 
 macro_rules! real {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty = $symbol:literal;)*) => {
-    /// Looks all of them up. Later would be too late: a handler of a signal may interrupt whoever has the loader's lock, and
-    /// between fork and exec that may be held by a thread that does not exist in the child.
+    /// Looks all of them up. Later would be too late: a handler of a signal may interrupt whoever
+    /// has the loader's lock, and between fork and exec that may be held by a thread that does not
+    /// exist in the child.
     pub(crate) fn prepare() {
         $(look_up(&addresses::$name, $symbol);)*
         look_up(&VFORK, c"vfork");
@@ -264,12 +265,14 @@ pub(crate) fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// Ends the calling thread if that was asked for (pthread_cancel) and it lets that happen now: read(2) of the device, which
-/// is a cancellation point, may be put off for long. To be called where nothing with a destructor lives.
+/// Ends the calling thread if that was asked for (pthread_cancel) and it lets that happen now:
+/// read(2) of the device, which is a cancellation point, may be put off for long. To be called
+/// where nothing with a destructor lives.
 pub(crate) fn look_for_cancellation() {
     unsafe extern "C-unwind" {
         fn pthread_testcancel();
     }
-    // SAFETY: it takes nothing, and returns or unwinds; the frames up to the daemon's have no destructors.
+    // SAFETY: it takes nothing, and returns or unwinds; the frames up to the daemon's have no
+    // destructors.
     unsafe { pthread_testcancel() };
 }

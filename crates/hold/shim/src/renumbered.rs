@@ -1,4 +1,5 @@
-//! Numbers of descriptors that come to mean something else: who has to know when one is closed, or becomes a duplicate.
+//! Numbers of descriptors that come to mean something else: who has to know when one is closed, or
+//! becomes a duplicate.
 
 use crate::descriptors::{
     self, DESCRIPTORS, add, add_image, forget_sink, has_own_memory, is_device, is_image, is_known,

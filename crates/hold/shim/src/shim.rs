@@ -82,8 +82,8 @@ impl Shim {
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
 
-    /// O_NONBLOCK and O_ASYNC belong to the description, which all generations share: what the dead one had set, its
-    /// successor does not know of.
+    /// O_NONBLOCK and O_ASYNC belong to the description, which all generations share: what the dead
+    /// one had set, its successor does not know of.
     pub(crate) fn restore_flags(&self) {
         if self.host.generation() > 0
             && let Ok(flags) = rustix::fs::fcntl_getfl(&self.device)
@@ -104,8 +104,8 @@ impl Shim {
         waits
     }
 
-    /// Whether the calling process is the one that belay has started, and nothing has been mounted yet, by itself or by a
-    /// child in the background.
+    /// Whether the calling process is the one that belay has started, and nothing has been mounted
+    /// yet, by itself or by a child in the background.
     pub(crate) fn is_starting(&self) -> bool {
         let own = Lease { generation: self.host.generation(), pid: std::process::id() };
         self.control().lease() == own

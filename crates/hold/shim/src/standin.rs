@@ -3,9 +3,10 @@
 //!
 //! Before it mounts, a FUSE library resolves its mountpoint, looks at it and perhaps lists it. In a
 //! successor the mount is there already, and such a look would wait for the very daemon that looks.
-//! So until the successor serves, paths at and below the mountpoint mean what the mount covers, by a descriptor that belay holds
-//! since before the mount: some daemons show just that. Where that is not known, they mean an empty directory (or file) of
-//! belay's. Paths are followed link by link, without ever touching the mount.
+//! So until the successor serves, paths at and below the mountpoint mean what the mount covers, by
+//! a descriptor that belay holds since before the mount: some daemons show just that. Where that is
+//! not known, they mean an empty directory (or file) of belay's. Paths are followed link by link,
+//! without ever touching the mount.
 
 use crate::shim::shim;
 use belay_sys::{below, follow_up_to};
@@ -27,8 +28,8 @@ struct StandinPaths {
     standin: Vec<u8>,
 }
 
-/// Puts `standin` in the place of `mountpoint`; both are absolute, the latter free of links. A directory may be named by the link
-/// that a descriptor is in `/proc`.
+/// Puts `standin` in the place of `mountpoint`; both are absolute, the latter free of links. A
+/// directory may be named by the link that a descriptor is in `/proc`.
 pub(crate) fn use_for(mountpoint: Vec<u8>, mut standin: Vec<u8>) {
     // Calls that follow no links shall look at what that link leads to.
     if let Ok(found) = rustix::fs::stat(standin.as_slice())
@@ -61,7 +62,8 @@ fn still_needed() -> Option<&'static StandinPaths> {
     PATHS.get()
 }
 
-/// What to look at instead of `path` (relative to the directory `dir`), if it leads to the mount, or is to lead to the image.
+/// What to look at instead of `path` (relative to the directory `dir`), if it leads to the mount,
+/// or is to lead to the image.
 #[inline]
 pub(crate) fn instead(dir: i32, path: &CStr, follow: bool) -> Option<CString> {
     if ACTIVE.load(Relaxed) == 0 {
@@ -98,7 +100,8 @@ pub(crate) fn resolved(path: &CStr) -> Option<CString> {
     CString::new(resolved).ok()
 }
 
-/// `path` from `dir` on without links, up to where it enters `mountpoint`, and no further ([`follow_up_to`]).
+/// `path` from `dir` on without links, up to where it enters `mountpoint`, and no further
+/// ([`follow_up_to`]).
 pub(crate) fn resolve(dir: i32, path: &[u8], follow: bool, mountpoint: &[u8]) -> Option<Vec<u8>> {
     follow_up_to(mountpoint, path, follow, || start(dir))
 }

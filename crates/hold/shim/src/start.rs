@@ -126,7 +126,8 @@ fn attach(setup: &OsStr, names: Option<[PathBuf; 2]>) -> Result<Shim, String> {
             "image_inode" => image_inode = Some(value),
             // What the loader and the kernel have needed: closed, as nobody needs it any more.
             "shim" | "program" => drop(take(value)?),
-            // What the stand-in leads to: open until the daemon ends, as its path names it by number.
+            // What the stand-in leads to: open until the daemon ends, as its path names it by
+            // number.
             "covered" => descriptors::reserve(take(value)?.into_raw_fd()),
             _ => {}
         }

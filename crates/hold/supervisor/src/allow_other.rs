@@ -1,4 +1,5 @@
-//! `-o allow_other`: what a daemon is mounted with that others are to see, and what ordinary users need for it.
+//! `-o allow_other`: what a daemon is mounted with that others are to see, and what ordinary users
+//! need for it.
 
 pub use belay_sys::users_may_let_others_in as is_allowed;
 
@@ -11,7 +12,8 @@ pub const MISSING: &str =
 /// What helps.
 pub const REMEDY: &str = "as root, add a line user_allow_other to /etc/fuse.conf; or do without (bindfs: --no-allow-other)";
 
-/// Whether a daemon with this command line is going to mount with it, or the like. bindfs does so unasked.
+/// Whether a daemon with this command line is going to mount with it, or the like. bindfs does so
+/// unasked.
 pub fn is_asked_for<'a>(command: impl IntoIterator<Item = &'a OsString>) -> bool {
     let mut words = command.into_iter();
     let name = words.next().map(Path::new).and_then(Path::file_name);
@@ -26,7 +28,8 @@ pub fn is_asked_for<'a>(command: impl IntoIterator<Item = &'a OsString>) -> bool
     has("allow_other") || has("allow_root") || (is_bindfs && !has("no-allow-other"))
 }
 
-/// What to do, if a daemon that did not come to mount says in one of its last `words` that it failed of that.
+/// What to do, if a daemon that did not come to mount says in one of its last `words` that it
+/// failed of that.
 pub fn hint(words: &[String]) -> Option<String> {
     let names_it = |line: &String| line.contains("user_allow_other");
     words.iter().any(names_it).then(|| format!("{MISSING}: {REMEDY}"))

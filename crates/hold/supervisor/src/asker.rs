@@ -1,6 +1,7 @@
 //! A process that asks a mount for something that changes nothing.
 //!
-//! Invariant: who asks uses the mount, and keeps others from unmounting it. So it ends with whoever wants to know.
+//! Invariant: who asks uses the mount, and keeps others from unmounting it. So it ends with whoever
+//! wants to know.
 
 use crate::error::{Error, Result};
 use crate::text::escaped;
@@ -11,8 +12,9 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// The command that asks the mount there (statfs(2)), and may hang in that. It ends with the thread that starts it. It is this
-/// very program: a search for another one might lead into that mount, and would hold up whoever starts it.
+/// The command that asks the mount there (statfs(2)), and may hang in that. It ends with the thread
+/// that starts it. It is this very program: a search for another one might lead into that mount,
+/// and would hold up whoever starts it.
 pub fn command(mountpoint: &OsStr) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("belay").arg("ask").arg(std::process::id().to_string()).arg("--").arg(mountpoint);

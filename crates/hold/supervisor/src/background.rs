@@ -1,5 +1,6 @@
-//! Mounts that are held in the background: the keeper is not the process that the user has started, but one that this starts, in a
-//! session of its own; and what is said goes into a file of limited length.
+//! Mounts that are held in the background: the keeper is not the process that the user has started,
+//! but one that this starts, in a session of its own; and what is said goes into a file of limited
+//! length.
 
 use crate::error::{Error, Result};
 use crate::folder::Folder;
@@ -60,7 +61,8 @@ impl Log {
         &self.path
     }
 
-    /// What has come since it was opened: of more than `most` bytes the lines at its end. Says besides whether that is all.
+    /// What has come since it was opened: of more than `most` bytes the lines at its end. Says
+    /// besides whether that is all.
     pub fn said(&self, most: usize) -> (String, bool) {
         let end = self.file.metadata().map_or(0, |meta| meta.len());
         // One that was cut meanwhile begins anew.
@@ -89,9 +91,10 @@ impl Log {
     }
 }
 
-/// The file that the user has named: a regular one, under that name and no other. Who can write to the folder that it is in might
-/// have made a link of it, by which belay, perhaps as root, would write to a file that nobody has meant. What was opened is looked at,
-/// so nothing can come in between.
+/// The file that the user has named: a regular one, under that name and no other. Who can write to
+/// the folder that it is in might have made a link of it, by which belay, perhaps as root, would
+/// write to a file that nobody has meant. What was opened is looked at, so nothing can come in
+/// between.
 fn open_named(path: &Path, flags: OFlags) -> Result<OwnedFd> {
     let object = path.display().to_string();
     let refused = |why: &str| Error::refused(object.clone(), why, REMEDY);

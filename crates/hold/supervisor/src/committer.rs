@@ -1,10 +1,11 @@
-//! The committer: brings sealed epochs to the image, in a thread of its own, while the daemon goes on in the next one
-//! (Membrane, section 4.3.3).
+//! The committer: brings sealed epochs to the image, in a thread of its own, while the daemon goes
+//! on in the next one (Membrane, section 4.3.3).
 //!
-//! What it needs to know lies in the recorder, so that the committer of the next supervisor begins where this one was:
-//! a commit that was not finished is made all over.
+//! What it needs to know lies in the recorder, so that the committer of the next supervisor begins
+//! where this one was: a commit that was not finished is made all over.
 //!
-//! What it asks may give no answer for ever, so nobody waits for this thread but by [`Committer::hanging`], which has a bound.
+//! What it asks may give no answer for ever, so nobody waits for this thread but by
+//! [`Committer::hanging`], which has a bound.
 
 mod steps;
 
@@ -182,13 +183,15 @@ impl Committer {
         let _ = self.wake.try_send(());
     }
 
-    /// The daemon has come to its end, clean or not: commits what is to be committed, and ends ([`Committer::ended`]).
+    /// The daemon has come to its end, clean or not: commits what is to be committed, and ends
+    /// ([`Committer::ended`]).
     pub fn end(&self, clean: bool) {
         let _ = self.end.set(clean);
         self.wake();
     }
 
-    /// How it has ended, if it has. What cannot be committed stays in the journal or is lost, which the error says.
+    /// How it has ended, if it has. What cannot be committed stays in the journal or is lost, which
+    /// the error says.
     pub fn ended(&self) -> Option<Result<(), String>> {
         match self.ended.try_recv() {
             Ok(done) => Some(done),
@@ -217,7 +220,8 @@ impl CommitJob {
                 }
                 return;
             }
-            // What fails is tried again by time: that it failed wakes the daemon, and that in turn the committer.
+            // What fails is tried again by time: that it failed wakes the daemon, and that in turn
+            // the committer.
             wait = failed.map_or(Duration::ZERO, |at| AGAIN.saturating_sub(at.elapsed()));
             if !wait.is_zero() {
                 continue;
@@ -280,8 +284,8 @@ impl CommitJob {
         Overlay::new(&self.memory, self.layout.epochs, Capacity::MOUNT)
     }
 
-    /// Whether a daemon has opened the image for writing. One that has not, as it is to read it only, must not have it written
-    /// by belay: what is sealed is what the daemon says.
+    /// Whether a daemon has opened the image for writing. One that has not, as it is to read it
+    /// only, must not have it written by belay: what is sealed is what the daemon says.
     fn is_the_daemons(&self) -> Result<bool, String> {
         if self.opened.load(Relaxed) {
             return Ok(true); // some daemon has
@@ -345,8 +349,8 @@ impl CommitJob {
 }
 
 impl CommitJob {
-    /// The daemon has come to its end: what it wrote last is committed if that was a clean one, and else dropped. The journal
-    /// is removed.
+    /// The daemon has come to its end: what it wrote last is committed if that was a clean one, and
+    /// else dropped. The journal is removed.
     ///
     /// # Errors
     /// If it cannot be committed; the message says what becomes of it.

@@ -1,9 +1,12 @@
-//! Processes that a daemon needs beside it, such as those of a volume: each is started again when it ends, by a thread of its own.
+//! Processes that a daemon needs beside it, such as those of a volume: each is started again when
+//! it ends, by a thread of its own.
 //!
-//! A companion has a lock on a file while it lives, by which a new supervisor finds those of the last, and two of one name never work at
-//! the same time. They are started in their order before the daemon, and asked to end in the opposite order when the daemon has ended, each
-//! when those behind it are gone: by a word in their pulse, and SIGTERM. The signal alone, which anybody may send, ends none of them.
-//! One that says that it gives up is not started again, and the mount is given up with it.
+//! A companion has a lock on a file while it lives, by which a new supervisor finds those of the
+//! last, and two of one name never work at the same time. They are started in their order before
+//! the daemon, and asked to end in the opposite order when the daemon has ended, each when those
+//! behind it are gone: by a word in their pulse, and SIGTERM. The signal alone, which anybody may
+//! send, ends none of them. One that says that it gives up is not started again, and the mount is
+//! given up with it.
 
 mod lives;
 mod one;
@@ -48,7 +51,8 @@ pub struct Companion {
     pub lock: OsText,
     /// The file by which it shows that it gets on, see [`belay_memory::pulse`].
     pub pulse: OsText,
-    /// For how long it may show nothing, in milliseconds; 0: for ever. Waiting for others does not count.
+    /// For how long it may show nothing, in milliseconds; 0: for ever. Waiting for others does not
+    /// count.
     pub hang_timeout_ms: u64,
     /// The file in which it says how it has recovered, as JSON; if it does.
     #[serde(default)]
@@ -64,7 +68,8 @@ pub struct CompanionStatus {
     pub pid: Option<u32>,
     /// How often it was started again under this supervisor.
     pub restarts: u64,
-    /// How its last process under this supervisor ended that nobody had asked to end; `null` if none has.
+    /// How its last process under this supervisor ended that nobody had asked to end; `null` if
+    /// none has.
     #[serde(default)]
     pub exit: Option<Exit>,
     /// What it says itself of how it has recovered; `null` if nothing.
@@ -156,8 +161,8 @@ impl Companions {
         seen
     }
 
-    /// Those that have ended since the last time, though nobody had asked them to. `exit_of` knows how a process ended. `at_the_end`: nobody
-    /// asks again.
+    /// Those that have ended since the last time, though nobody had asked them to. `exit_of` knows
+    /// how a process ended. `at_the_end`: nobody asks again.
     pub fn take_ends(
         &mut self,
         at_the_end: bool,
@@ -176,14 +181,15 @@ impl Companions {
         self.shared.state().seen.iter().filter_map(|one| one.pid).collect()
     }
 
-    /// Why the mount cannot go on, if one of them has given up. `log`: where their messages are, if that is a file.
+    /// Why the mount cannot go on, if one of them has given up. `log`: where their messages are, if
+    /// that is a file.
     pub fn gave_up(&self, log: Option<&str>) -> Option<String> {
         let role = self.shared.state().gave_up.clone()?;
         Some(format!("its {role} process has given up: {}", self.said.last_words(&role, log)))
     }
 
-    /// The folder that they share, if it was removed a while ago: without it they do not find each other. Whoever has done that may be
-    /// about to end the mount as well, which is better.
+    /// The folder that they share, if it was removed a while ago: without it they do not find each
+    /// other. Whoever has done that may be about to end the mount as well, which is better.
     pub fn removed(&self) -> Option<String> {
         let removed = self.shared.state().removed.clone();
         removed.filter(|(_, since)| since.elapsed() > REMOVED).map(|(place, _)| place)
@@ -199,14 +205,15 @@ impl Companions {
         statuses.iter().find_map(|one| said::failing(one.report.as_ref()?))
     }
 
-    /// Asks them to end. That takes as long as they bring home what the daemon has left with them ([`Companions::have_ended`]).
+    /// Asks them to end. That takes as long as they bring home what the daemon has left with them
+    /// ([`Companions::have_ended`]).
     pub fn end(&self) {
         self.shared.state().ends = true;
         self.wish();
     }
 
-    /// Somebody wants the end while they end. At a second such wish they are killed: the first one may have come when nobody knew yet
-    /// that they were ending. Says whether they are.
+    /// Somebody wants the end while they end. At a second such wish they are killed: the first one
+    /// may have come when nobody knew yet that they were ending. Says whether they are.
     pub fn hurry(&mut self) -> bool {
         let first = *self.hurried.get_or_insert_with(Instant::now);
         let killed = first.elapsed() > Duration::from_nanos(SAME_WISH);
@@ -279,7 +286,8 @@ fn keep(mut all: Vec<One>, shared: &Shared, wish: &OwnedFd, verbose: u8) {
             && let Some(last) = all.iter_mut().rev().find(|one| !one.over)
             && let Some(process) = last.process.as_ref().filter(|_| !last.told)
         {
-            // One that has just been started does not know yet what the signal means: it takes the lock when it does.
+            // One that has just been started does not know yet what the signal means: it takes the
+            // lock when it does.
             if last.holder() == Some(process.pid) {
                 last.say_told(true);
                 last.told = process.signal(SIGTERM).is_ok();

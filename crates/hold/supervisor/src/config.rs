@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What the recorder may take besides what is on record: rooms that were needed once, of logs and copies most of all.
+/// What the recorder may take besides what is on record: rooms that were needed once, of logs and
+/// copies most of all.
 pub(crate) const RECORDER_SLACK: u64 = 256 << 20;
 /// Version of [`Config`] and of the other things that keeper and supervisor hand to each other.
 pub const VERSION: u32 = 1;
@@ -50,7 +51,8 @@ pub enum Until {
     Flush,
     /// The content of a file until it is synced, or its last handle is released.
     Close,
-    /// The content of a file until its last handle is released, synced or not, and also what its length is set to by no handle.
+    /// The content of a file until its last handle is released, synced or not, and also what its
+    /// length is set to by no handle.
     Release,
     /// Everything, until the daemon ends.
     #[default]
@@ -83,7 +85,8 @@ pub struct Config {
     pub command: Vec<OsText>,
     /// The shim library.
     pub shim: PathBuf,
-    /// The daemon is one that no library can be loaded into: the relay is started in its place, and starts it.
+    /// The daemon is one that no library can be loaded into: the relay is started in its place, and
+    /// starts it.
     #[serde(default)]
     pub relay: bool,
     /// The user's own LD_PRELOAD; empty if there is none.
@@ -100,7 +103,8 @@ pub struct Config {
     pub retry_for_ms: u64,
     /// The daemon may end by itself, and has ended then.
     pub ends_itself: bool,
-    /// How long a request may be in flight, and the supervisor do nothing, in milliseconds; never 0.
+    /// How long a request may be in flight, and the supervisor do nothing, in milliseconds;
+    /// never 0.
     pub hang_timeout_ms: Option<u64>,
     /// How long a successor may take until it is ready, in milliseconds.
     pub start_timeout_ms: u64,
@@ -137,7 +141,8 @@ pub struct Config {
     pub no_resend: bool,
     /// The daemon's inode numbers change between its lives.
     pub volatile_inodes: bool,
-    /// What gives the daemon its names, if that is a file which nobody changes: they may be trusted instead of numbers.
+    /// What gives the daemon its names, if that is a file which nobody changes: they may be trusted
+    /// instead of numbers.
     pub medium: Option<Medium>,
     /// Why the program is probably no FUSE daemon, and what to do: said if it mounts nothing.
     #[serde(default)]
@@ -152,28 +157,34 @@ pub struct Config {
     pub verbose: u8,
     /// Process id of the keeper that the user started.
     pub keeper_pid: u32,
-    /// Children that this process had before (a shell may become belay by `exec`): not the daemon's.
+    /// Children that this process had before (a shell may become belay by `exec`): not the
+    /// daemon's.
     pub bystanders: Vec<u32>,
     /// Processes that the daemon needs beside it, in the order in which they are started.
     #[serde(default)]
     pub companions: Vec<Companion>,
-    /// The file by which the daemon shows that it waits for a companion (see [`belay_memory::pulse`]): that is no hang of its own.
+    /// The file by which the daemon shows that it waits for a companion (see
+    /// [`belay_memory::pulse`]): that is no hang of its own.
     #[serde(default)]
     pub pulse: Option<OsText>,
-    /// The process of the next generation is started while one serves, and waits at a gate: for daemons of which nothing runs before
-    /// their own library does, and that need nothing of the mount table but what is there when they are mounted.
+    /// The process of the next generation is started while one serves, and waits at a gate: for
+    /// daemons of which nothing runs before their own library does, and that need nothing of the
+    /// mount table but what is there when they are mounted.
     #[serde(default)]
     pub standby: bool,
-    /// What keeper and supervisor name in their command lines, for people: the volume, the mountpoint, or the daemon's program.
+    /// What keeper and supervisor name in their command lines, for people: the volume, the
+    /// mountpoint, or the daemon's program.
     #[serde(default)]
     pub holds: Option<OsText>,
-    /// Signals that did not come to who started belay, nor to what that starts: the daemon has it as it would be without belay.
+    /// Signals that did not come to who started belay, nor to what that starts: the daemon has it
+    /// as it would be without belay.
     #[serde(default)]
     pub blocked_signals: u64,
 }
 
 impl Config {
-    /// Has what this process says go to the log, where there is one, as to a file of limited length.
+    /// Has what this process says go to the log, where there is one, as to a file of limited
+    /// length.
     pub fn mind_log(&self) {
         if self.log.is_some() {
             crate::outgoing::keep_short(self.log_begin);

@@ -1,5 +1,5 @@
-//! What a file holds, by its first bytes: a file system that a daemon may work on, or something else that is named in the
-//! same place (an archive, a database, a key).
+//! What a file holds, by its first bytes: a file system that a daemon may work on, or something
+//! else that is named in the same place (an archive, a database, a key).
 
 use crate::outside;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -24,8 +24,8 @@ use Contents::{Database, FileSystem, Other, ReadOnly};
 /// A magic number: where it is, what it is, what it tells.
 type Magic = (u64, &'static [u8], Contents);
 
-/// By the kernel's include/uapi/linux/magic.h and the headers below fs/, the specifications of NTFS, exFAT and ISO 9660, and
-/// <https://www.sqlite.org/fileformat.html>.
+/// By the kernel's include/uapi/linux/magic.h and the headers below fs/, the specifications of
+/// NTFS, exFAT and ISO 9660, and <https://www.sqlite.org/fileformat.html>.
 const MAGIC: [Magic; 33] = [
     (0, b"SQLite format 3\0", Database("SQLite")),
     (0, b"hsqs", ReadOnly("squashfs")),
@@ -66,7 +66,8 @@ pub const START: usize = 0x11000;
 /// Two bytes are soon found by accident; these stand in files of whole sectors.
 const SECTOR: u64 = 512;
 
-/// What is in `path`; a block device that cannot be read, or holds nothing known, holds a file system.
+/// What is in `path`; a block device that cannot be read, or holds nothing known, holds a file
+/// system.
 ///
 /// # Errors
 /// If it cannot be looked at.
@@ -83,7 +84,8 @@ pub fn of(path: &Path) -> io::Result<Contents> {
     }
 }
 
-/// What a file or device begins with; `start` has its first bytes, at least [`START`] of them if it is that long.
+/// What a file or device begins with; `start` has its first bytes, at least [`START`] of them if it
+/// is that long.
 #[must_use]
 pub fn of_start(start: &[u8]) -> Contents {
     let is_there = |(at, magic, _): &&Magic| {

@@ -1,7 +1,8 @@
 //! Why a mount is DEGRADED: what was lost, or cannot be kept now. The one list of such reasons.
 //!
-//! The supervisor adds to it by `Supervisor::degrade` and takes away by `Supervisor::restored`; a shim by
-//! `Control::lose`, which the supervisor carries over. To add a kind: a value of [`Kind`], and a row in docs/status-json.md.
+//! The supervisor adds to it by `Supervisor::degrade` and takes away by `Supervisor::restored`; a
+//! shim by `Control::lose`, which the supervisor carries over. To add a kind: a value of [`Kind`],
+//! and a row in docs/status-json.md.
 
 use belay_memory::Memory;
 use belay_recorder::Control;
@@ -29,18 +30,21 @@ pub enum Kind {
     Data,
     /// An open file or directory was not opened again. For good.
     Handle,
-    /// Data of a file that was acknowledged is neither stored nor on record: it is lost if the daemon dies. Until the file is
-    /// stored.
+    /// Data of a file that was acknowledged is neither stored nor on record: it is lost if the
+    /// daemon dies. Until the file is stored.
     Unstored,
     /// Checkpoints do not reach the image, or the stores of a volume.
     Commit,
-    /// The daemon's program is gone, or another one that does not serve: the daemon runs on from the one that did.
+    /// The daemon's program is gone, or another one that does not serve: the daemon runs on from
+    /// the one that did.
     Program,
     /// Belay may not end the daemon, which has another user; or has killed it, and it does not end.
     Kill,
-    /// A request went another way when it was done again after a crash, and failed; or may have been done twice. For good.
+    /// A request went another way when it was done again after a crash, and failed; or may have
+    /// been done twice. For good.
     Request,
-    /// What the daemon says of the links of an open file that another was renamed over is wrong. For good.
+    /// What the daemon says of the links of an open file that another was renamed over is wrong.
+    /// For good.
     Links,
     /// The daemon writes on to a mount that the host has made read-only.
     Mount,
@@ -84,7 +88,8 @@ pub struct Reasons {
     /// Losses that shims have told of, and that are in the list.
     #[serde(default)]
     heard: u64,
-    /// The one after these that somebody is just telling, and since when: monotonic, in nanoseconds.
+    /// The one after these that somebody is just telling, and since when: monotonic, in
+    /// nanoseconds.
     #[serde(skip)]
     begun: Option<(u64, u64)>,
 }
@@ -94,13 +99,15 @@ pub struct Reasons {
 pub struct ReadOnly {
     /// Why.
     pub reason: String,
-    /// Where what was acknowledged since the checkpoint is kept; `null` if nothing was, or it could not be.
+    /// Where what was acknowledged since the checkpoint is kept; `null` if nothing was, or it could
+    /// not be.
     pub oplog: Option<String>,
     /// How many operations these are.
     pub operations: u64,
 }
 
-/// Who tells of a loss does so at once. One that is not told for so long was begun by somebody who has died.
+/// Who tells of a loss does so at once. One that is not told for so long was begun by somebody who
+/// has died.
 const TELLING: u64 = 10_000_000_000;
 
 impl Reasons {
@@ -133,7 +140,8 @@ impl Reasons {
         }
     }
 
-    /// Something was lost: a reason for good. One that is there already stays as it is. Gives whether it is new.
+    /// Something was lost: a reason for good. One that is there already stays as it is. Gives
+    /// whether it is new.
     pub fn add(&mut self, kind: Kind, what: &str, now: &str) -> bool {
         let what = one_line(what);
         if self.list.iter().any(|reason| reason.kind == kind && reason.what == what) {
@@ -147,8 +155,8 @@ impl Reasons {
         true
     }
 
-    /// Something fails now, until [`Reasons::clear`]: there is one reason of that kind, whose text may change. Gives whether it is
-    /// new.
+    /// Something fails now, until [`Reasons::clear`]: there is one reason of that kind, whose text
+    /// may change. Gives whether it is new.
     pub fn set(&mut self, kind: Kind, what: &str, now: &str) -> bool {
         match self.list.iter_mut().find(|reason| reason.kind == kind) {
             Some(reason) => {

@@ -30,7 +30,8 @@ pub enum Error {
     },
 }
 
-/// Whether a machine may lack that for a moment only: processes, descriptors, memory, room. It is waited for by time.
+/// Whether a machine may lack that for a moment only: processes, descriptors, memory, room. It is
+/// waited for by time.
 pub fn passes(error: &io::Error) -> bool {
     use rustix::io::Errno;
     const LACKS: [Errno; 8] = [

@@ -1,7 +1,7 @@
 //! A folder that is held: what is done in it is done there, wherever its path leads to by then.
 //!
-//! What belay writes of its own goes by this, never by a path: whoever exchanges a folder on the way, or puts a link where a file
-//! is to be, has nothing written or removed elsewhere.
+//! What belay writes of its own goes by this, never by a path: whoever exchanges a folder on the
+//! way, or puts a link where a file is to be, has nothing written or removed elsewhere.
 
 use crate::error::{Error, Result};
 use crate::private;
@@ -124,7 +124,8 @@ impl Folder {
         Self::checked(self.fd.as_fd(), OsStr::new(name), &self.path.join(name))
     }
 
-    /// The folder `name` in it, which this makes for this user alone; `None` if there is something of that name.
+    /// The folder `name` in it, which this makes for this user alone; `None` if there is something
+    /// of that name.
     ///
     /// # Errors
     /// Those of mkdir(2).
@@ -222,7 +223,8 @@ impl Folder {
     }
 }
 
-/// The folder on the way to `path` that is there, and the names of what is missing below it, the last one first.
+/// The folder on the way to `path` that is there, and the names of what is missing below it, the
+/// last one first.
 fn nearest(path: &Path) -> Result<(OwnedFd, Vec<OsString>)> {
     let whole = std::path::absolute(path)
         .map_err(|error| Error::system("create", path.display().to_string(), error, REMEDY))?;
@@ -258,8 +260,9 @@ fn allow_owner(file: BorrowedFd<'_>) {
     let _ = fchmod(file, OWN_FILE);
 }
 
-/// A folder of this user's that its owner cannot use, as the umask has taken that from it when it was made, becomes one that its owner
-/// can use. What cannot be repaired is refused where it is opened.
+/// A folder of this user's that its owner cannot use, as the umask has taken that from it when it
+/// was made, becomes one that its owner can use. What cannot be repaired is refused where it is
+/// opened.
 fn widen(folder: BorrowedFd<'_>) {
     let Ok(stat) = fstat(folder) else { return };
     let is_own = stat.st_uid == rustix::process::geteuid().as_raw()
@@ -301,7 +304,8 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    /// Whoever can write to the folder above puts another one in its place, and links where files are to be.
+    /// Whoever can write to the folder above puts another one in its place, and links where files
+    /// are to be.
     #[test]
     fn what_is_written_goes_to_the_folder_that_is_held() {
         let dir = tempfile::tempdir().unwrap();

@@ -32,14 +32,16 @@ pub fn mailbox() -> Result<(OwnedFd, OwnedFd)> {
     })
 }
 
-/// How long one is waited for that takes a mount off lazily, and so waits for nobody but whoever serves its folder.
+/// How long one is waited for that takes a mount off lazily, and so waits for nobody but whoever
+/// serves its folder.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Has fusermount unmount what `name` in the folder `parent` is, if it is this user's; `lazy` for a mount that is in use.
-/// Says whether that was done.
+/// Has fusermount unmount what `name` in the folder `parent` is, if it is this user's; `lazy` for a
+/// mount that is in use. Says whether that was done.
 ///
 /// # Errors
-/// If it cannot be started now, as the machine lacks what that takes; `ETIMEDOUT` if a lazy one does not come back.
+/// If it cannot be started now, as the machine lacks what that takes; `ETIMEDOUT` if a lazy one
+/// does not come back.
 pub fn unmount(parent: BorrowedFd<'_>, name: &OsStr, lazy: bool) -> io::Result<bool> {
     for program in NAMES {
         let mut command = Command::new(program);
@@ -48,7 +50,8 @@ pub fn unmount(parent: BorrowedFd<'_>, name: &OsStr, lazy: bool) -> io::Result<b
         command.current_dir(format!("/proc/self/fd/{}", parent.as_raw_fd()));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         match command.spawn() {
-            // Another thread of this process may have taken the status; then the mount table tells, to which the caller looks.
+            // Another thread of this process may have taken the status; then the mount table tells,
+            // to which the caller looks.
             Ok(child) => return succeeds(child, lazy.then_some(LIMIT)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) if passes(&error) => return Err(error),

@@ -40,17 +40,20 @@ pub struct Descriptors {
     pub control: OwnedFd,
     /// The lock that says this mount has a living keeper or supervisor.
     pub lock: OwnedFd,
-    /// The mount's folder in the state directory: what is written there goes there, wherever its path leads to.
+    /// The mount's folder in the state directory: what is written there goes there, wherever its
+    /// path leads to.
     pub folder: OwnedFd,
     /// The lock on the image's journal; where there is none, `lock` once more.
     pub journal: OwnedFd,
-    /// The folder that the journal is in; where there is none, `lock` once more, as for the next two.
+    /// The folder that the journal is in; where there is none, `lock` once more, as for the next
+    /// two.
     pub journal_folder: OwnedFd,
     /// The folder of the link that leads to the journal.
     pub pointer_folder: OwnedFd,
     /// The image.
     pub image: OwnedFd,
-    /// The folder of what a daemon shows that works on nothing else ([`crate::config::Medium`]); where there is none, `lock` once more.
+    /// The folder of what a daemon shows that works on nothing else ([`crate::config::Medium`]);
+    /// where there is none, `lock` once more.
     pub medium_folder: OwnedFd,
     /// What keeps the locks on the image (see [`crate::image::ImageFds`]); nothing is done with it.
     pub hold: OwnedFd,
@@ -66,14 +69,16 @@ pub struct Descriptors {
     pub image_mail: OwnedFd,
     /// The shim, as it was when belay was started: a memory file that nobody can change.
     pub shim: OwnedFd,
-    /// The daemon's program that has served last; before that, the one that was there at the start. A place only (`O_PATH`).
+    /// The daemon's program that has served last; before that, the one that was there at the start.
+    /// A place only (`O_PATH`).
     pub program: OwnedFd,
-    /// The folder that the mount covers, for users who cannot give successors a mount table without the mount. A place only
-    /// (`O_PATH`); where it is not known, `lock` once more.
+    /// The folder that the mount covers, for users who cannot give successors a mount table without
+    /// the mount. A place only (`O_PATH`); where it is not known, `lock` once more.
     pub covered: OwnedFd,
 }
 
-/// Closes what may be a file on a disk that gives no answer: a network file system, or one of FUSE, is asked at each close.
+/// Closes what may be a file on a disk that gives no answer: a network file system, or one of FUSE,
+/// is asked at each close.
 pub fn close_aside(fds: impl Send + 'static) {
     crate::threads::beside("close", move || drop(fds));
 }

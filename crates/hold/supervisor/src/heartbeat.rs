@@ -1,7 +1,7 @@
 //! How the supervisor shows that it gets on, and how the keeper sees that it does not.
 //!
-//! It is one word behind the ledger's slots, where daemons do not reach it. A keeper that does not look holds up nobody, as it could
-//! if that were told over the link.
+//! It is one word behind the ledger's slots, where daemons do not reach it. A keeper that does not
+//! look holds up nobody, as it could if that were told over the link.
 
 use crate::clock::{self, SECOND};
 use crate::ledger::HEART;
@@ -10,7 +10,8 @@ use crate::silence::Silence;
 use rustix::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// More than the supervisor's loop waits for others, each time with a limit (see ARCHITECTURE.md). One that is stopped waits for nobody.
+/// More than the supervisor's loop waits for others, each time with a limit (see ARCHITECTURE.md).
+/// One that is stopped waits for nobody.
 const WAITS: u64 = 60 * SECOND;
 /// The bit that says that it takes as long as it takes.
 const LONG: u64 = 1;
@@ -45,8 +46,9 @@ impl Watch {
         Self { limit, seen: 0, silence: Silence::new(now) }
     }
 
-    /// A look at `now`: what was seen of its heart, and whether its process is stopped. Gives for how long it has not got on, in
-    /// nanoseconds, if that is too long; then it has all the time again.
+    /// A look at `now`: what was seen of its heart, and whether its process is stopped. Gives for
+    /// how long it has not got on, in nanoseconds, if that is too long; then it has all the time
+    /// again.
     pub fn look(&mut self, seen: u64, is_stopped: bool, now: u64) -> Option<u64> {
         let gets_on = seen != self.seen || seen & LONG != 0 && !is_stopped;
         self.seen = seen;

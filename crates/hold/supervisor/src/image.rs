@@ -1,5 +1,5 @@
-//! The image of a daemon under the policy `epoch`, as the user has named it: nothing that the daemon says of
-//! it is believed.
+//! The image of a daemon under the policy `epoch`, as the user has named it: nothing that the
+//! daemon says of it is believed.
 
 use crate::handover::Descriptors;
 use crate::text::OsText;
@@ -71,8 +71,8 @@ pub fn identity(meta: &Metadata) -> (u64, u64) {
     if meta.file_type().is_block_device() { (meta.rdev(), 0) } else { (meta.dev(), meta.ino()) }
 }
 
-/// Where journals lie that cannot be beside their image. Not the state directory, which mostly does not
-/// outlive the system.
+/// Where journals lie that cannot be beside their image. Not the state directory, which mostly does
+/// not outlive the system.
 pub fn journal_folder() -> PathBuf {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(folder) = set("BELAY_JOURNAL_DIR") {
@@ -101,8 +101,8 @@ impl Image {
         }
     }
 
-    /// Image and journal, by the descriptors that the keeper holds. Their paths are for messages: what they lead to by now does
-    /// not matter.
+    /// Image and journal, by the descriptors that the keeper holds. Their paths are for messages:
+    /// what they lead to by now does not matter.
     ///
     /// # Errors
     /// Those of duplicating a descriptor.
@@ -156,7 +156,8 @@ impl ImageFds {
     }
 }
 
-/// One descriptor that keeps all of these open: a mailbox in which they lie, and that nobody looks into.
+/// One descriptor that keeps all of these open: a mailbox in which they lie, and that nobody looks
+/// into.
 fn in_one(fds: &[OwnedFd]) -> rustix::io::Result<OwnedFd> {
     let (post, kept) = mailbox::for_image()?;
     // One at a time: a message has room for one, and a full mailbox says so.

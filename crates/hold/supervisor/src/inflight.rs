@@ -177,7 +177,8 @@ impl Ages {
         let (slot, request, since) = oldest?;
         let store = Store::new(requests.view(), requests.layout);
         let (body, _) = store.slot_body(slot);
-        // If it is answered meanwhile, that is another's by now: then there is no such request any more.
+        // If it is answered meanwhile, that is another's by now: then there is no such request any
+        // more.
         let still = store.slot_is(slot, request.unique);
         still.then(|| (line(request, &body), now.saturating_sub(since)))
     }

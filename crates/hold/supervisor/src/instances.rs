@@ -1,7 +1,8 @@
 //! The state directory: one folder for each mount that belay holds, or held lately.
 //!
-//! A folder's `lock` is locked by its keeper and supervisor; a folder that nobody locks is dead. A directory of another form
-//! of name is none of belay's; of one without a lock nothing is removed but what a folder has before it gets one.
+//! A folder's `lock` is locked by its keeper and supervisor; a folder that nobody locks is dead. A
+//! directory of another form of name is none of belay's; of one without a lock nothing is removed
+//! but what a folder has before it gets one.
 
 use crate::background::LOG;
 use crate::config::Config;
@@ -29,14 +30,13 @@ const KEPT_FOR: Duration = Duration::from_secs(14 * 24 * 3600);
 const KEPT_BYTES: u64 = 256 << 20;
 /// Mounts of which they are kept: each start and each `belay status` looks at all of them.
 const KEPT_MOUNTS: usize = 500;
-/// Entries of one such folder that are looked at; what has more is too large to be kept. Reports are bounded far below.
+/// Entries of one such folder that are looked at. Reports are bounded far below: more is too large.
 const ENTRIES: usize = 10_000;
 /// Names that are tried for a new folder.
 const NAMES: u32 = 100;
 /// How long a folder may be without its lock while it is made or removed, with much to spare.
 const SETTING_UP: Duration = Duration::from_secs(600);
-/// The largest file of a folder that is read. What belay writes there is shorter: a configuration by `keeper::LONGEST`, a status
-/// as an answer is.
+/// The largest file of a folder that is read. What belay writes there is shorter.
 pub(crate) const LARGEST: u64 = 8 << 20;
 /// In a folder: held by its keeper and its supervisor.
 const LOCK: &str = "lock";
@@ -111,9 +111,8 @@ pub fn create(state_dir: &Path, hint: &Path) -> Result<NewInstance> {
     Ok(NewInstance { folder, lock, control: control.into() })
 }
 
-/// A folder that nobody else has. One of the first name that comes to mind may be there: of a mount whose process of the same id has
-/// ended, with its reports, or of one that lives, or is just being made, as ids are the same in other containers. None of them is
-/// touched.
+/// A folder that nobody else has. One of the first name may be there, as ids are used again, and
+/// are the same in other containers: dead with its reports, or alive. It is not touched.
 fn new_folder(state: &Folder, hint: &Path) -> Result<Folder> {
     let pid = std::process::id();
     for n in 1..=NAMES {
@@ -125,8 +124,8 @@ fn new_folder(state: &Folder, hint: &Path) -> Result<Folder> {
     Err(Error::refused(what, format!("it and {} more are there already", NAMES - 1), WHERE))
 }
 
-/// The lock of a new folder. It is locked before it has its name: a folder whose lock nobody holds is dead, and
-/// whoever starts another mount in this very moment would remove it.
+/// The lock of a new folder. It is locked before it has its name: a folder whose lock nobody holds
+/// is dead, and whoever starts another mount in this very moment would remove it.
 fn new_lock(folder: &Folder) -> Result<OwnedFd> {
     let lock = folder.open(NEW_LOCK, OFlags::RDWR | OFlags::CREATE)?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
@@ -247,7 +246,7 @@ pub fn check_own(dir: &Path) -> Result<()> {
     }
 }
 
-/// All folders in `state_dir`, by name; none if it is not there, or is another user's (see [`check_own`]).
+/// All folders in `state_dir`, by name; none if it is not there, or not own (see [`check_own`]).
 pub fn list(state_dir: &Path) -> Vec<Instance> {
     // By the way that nobody can exchange: what is found is looked for again by its path.
     Folder::own(state_dir).map(|state| list_in(state.path())).unwrap_or_default()
@@ -290,8 +289,9 @@ fn is_free(tried: rustix::io::Result<()>) -> bool {
 
 const STANDIN: &str = "mountpoint";
 
-/// Makes what successors find at their mountpoint where they cannot have a mount table of their own, and what the mount covers is
-/// not held (see the shim's `standin`): an empty directory, or a file if that is what was mounted on.
+/// Makes what successors find at their mountpoint where they cannot have a mount table of their
+/// own, and what the mount covers is not held (see the shim's `standin`): an empty directory, or a
+/// file if that is what was mounted on.
 ///
 /// # Errors
 /// Those of mkdir(2) and open(2).
@@ -312,7 +312,7 @@ pub(crate) fn retire_held(folder: &Folder) {
     }
 }
 
-/// Removes what a folder needed for life; its reports and its log stay, and the folder with them. A folder without them goes.
+/// Removes what a folder needed for life. Reports and log stay; a folder without them goes.
 pub fn retire(dir: &Path) {
     let _ = fs::remove_file(dir.join(SOCKET));
     let _ = fs::remove_file(dir.join(crate::mirror::LEFT));
@@ -326,7 +326,7 @@ pub fn retire(dir: &Path) {
     }
 }
 
-/// Removes a folder. Its lock goes last: what is left of a removal that is cut off is a dead folder still.
+/// Removes a folder. Its lock goes last: a removal that is cut off leaves a dead folder.
 fn remove(dir: &Path) {
     if !fs::symlink_metadata(dir).is_ok_and(|meta| meta.is_dir()) {
         return;
@@ -487,7 +487,7 @@ mod tests {
         assert!(!old.exists() && new.exists() && !cut_off.exists());
     }
 
-    /// The state directory may be one that others use as well, by mistake: what is not belay's stays.
+    /// By mistake the state directory may be another's as well: what is not belay's stays.
     #[test]
     fn what_others_have_is_left_alone() {
         let state = tempfile::tempdir().unwrap();

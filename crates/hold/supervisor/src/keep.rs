@@ -32,7 +32,8 @@ pub struct Acknowledged {
 }
 
 impl Acknowledged {
-    /// What the recorder has. While a daemon is at work that may be damaged at one time, and whole at the next.
+    /// What the recorder has. While a daemon is at work that may be damaged at one time, and whole
+    /// at the next.
     ///
     /// # Errors
     /// If it is damaged.
@@ -65,9 +66,10 @@ impl Acknowledged {
         Some(format!("{} \"{path}\"", step.operation.name()))
     }
 
-    /// Writes all of it beside the image, or beside its journal if that is elsewhere, or, if that cannot be or takes longer than
-    /// `patience`, into `reports`; durably. Gives the file. `image` comes with the folder of its journal, which is held since the start: whoever owns a
-    /// folder on the way there does not choose where this is written.
+    /// Writes all of it beside the image, or beside its journal if that is elsewhere, or, if that
+    /// cannot be or takes longer than `patience`, into `reports`; durably. Gives the file. `image`
+    /// comes with the folder of its journal, which is held since the start: whoever owns a folder
+    /// on the way there does not choose where this is written.
     ///
     /// # Errors
     /// Those of writing, in both places.
@@ -110,8 +112,8 @@ fn beside(image: &Image) -> PathBuf {
     PathBuf::from(place)
 }
 
-/// The op-logs that are kept beside an image, or beside its journal, as far as that folder can be read: such names as [`put`]
-/// gives, and so a bounded number.
+/// The op-logs that are kept beside an image, or beside its journal, as far as that folder can be
+/// read: such names as [`put`] gives, and so a bounded number.
 pub fn kept_beside(image: &Image) -> Vec<PathBuf> {
     let first = beside(image);
     let (Some(folder), Some(name)) = (first.parent(), first.file_name()) else { return Vec::new() };
@@ -137,8 +139,8 @@ fn numbered(first: &Path, number: u32) -> PathBuf {
     PathBuf::from(place)
 }
 
-/// [`put`], but nobody waits for longer than `patience`: the disk may give no answer. What is put there later all the same is
-/// no more than there is elsewhere.
+/// [`put`], but nobody waits for longer than `patience`: the disk may give no answer. What is put
+/// there later all the same is no more than there is elsewhere.
 fn put_within(
     patience: Duration,
     folder: BorrowedFd<'_>,
@@ -154,8 +156,8 @@ fn put_within(
     done.recv_timeout(patience).map_err(|_| io::ErrorKind::TimedOut)?
 }
 
-/// Writes a new file into `folder`, that is whole and durable, or not there; for its owner alone. It has the name that `path`
-/// ends in; if there is one of that name, a number is added.
+/// Writes a new file into `folder`, that is whole and durable, or not there; for its owner alone.
+/// It has the name that `path` ends in; if there is one of that name, a number is added.
 fn put(folder: BorrowedFd<'_>, path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     // What is held may be no more than a place.
     let here = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -1,4 +1,5 @@
-//! The keeper: holds descriptors and memory, starts supervisors, ends one that hangs, and does nothing else.
+//! The keeper: holds descriptors and memory, starts supervisors, ends one that hangs, and does
+//! nothing else.
 //!
 //! It is the process that the user started. When it is killed, the supervisor starts a new one.
 
@@ -29,16 +30,18 @@ use std::time::Duration;
 const HISTORY: usize = 64;
 /// Supervisors that may die before one works, at the very start.
 const FIRST_TRIES: u32 = 5;
-/// Supervisors in a row that may end by their own doing, each soon after its start: what one of them dies of is found by the
-/// next in the same place.
+/// Supervisors in a row that may end by their own doing, each soon after its start: what one of
+/// them dies of is found by the next in the same place.
 const OWN_DEATHS: u32 = 8;
-/// How long such is waited for before the first supervisor has begun; then there is no end to it, as nothing is lost by waiting.
+/// How long such is waited for before the first supervisor has begun; then there is no end to it,
+/// as nothing is lost by waiting.
 const FIRST_PATIENCE: u64 = 30_000_000_000;
 /// Pauses between two looks for it, the first and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// How long one has lived that did not end soon.
 const LONG_LIFE: u64 = 30_000_000_000;
-/// How often it is looked whether one gets on; and what is a net under lost wake-ups if it is not, on which nothing depends.
+/// How often it is looked whether one gets on; and what is a net under lost wake-ups if it is not,
+/// on which nothing depends.
 const LOOKS: [i64; 2] = [1, 30];
 /// How long the end of one may take that has let go of the link.
 const END: Duration = Duration::from_secs(2);
@@ -54,8 +57,8 @@ pub fn run(config: &Config, fds: Descriptors) -> Result<i32> {
     Ok(keeper.keep())
 }
 
-/// The keeper that a supervisor starts after the death of the last one, or that `belay run --background` starts; its standard
-/// input is the link. Gives belay's exit code.
+/// The keeper that a supervisor starts after the death of the last one, or that `belay run
+/// --background` starts; its standard input is the link. Gives belay's exit code.
 ///
 /// # Errors
 /// If the link brings no descriptors.
@@ -227,7 +230,8 @@ impl Keeper {
             self.take_signals();
             self.take_notes();
             if let Some(code) = self.done {
-                // What it says last is to be there when this process, which the user started, has ended.
+                // What it says last is to be there when this process, which the user started, has
+                // ended.
                 if let Some(supervisor) = self.supervisor.take() {
                     supervisor.wait_end(END);
                 }

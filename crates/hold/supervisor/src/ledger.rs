@@ -82,7 +82,8 @@ pub struct Tries {
     pub unproductive: u32,
     /// Consecutive lives in which nobody asked for anything, or nobody got an answer but EIO.
     pub idle: u32,
-    /// Since when daemons have been killed by others before they served anybody, monotonic nanoseconds.
+    /// Since when daemons have been killed by others before they served anybody, monotonic
+    /// nanoseconds.
     pub outside_since: Option<u64>,
     /// What keeps the daemon from coming to serve, while or soon after that is so.
     pub waiting: Option<Waiting>,
@@ -105,7 +106,8 @@ pub struct Content {
     pub keeps_writes: bool,
 }
 
-/// Consecutive deaths of daemons that were given what had been done before, under the policy `epoch`.
+/// Consecutive deaths of daemons that were given what had been done before, under the policy
+/// `epoch`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forward {
     /// Of the daemon's own making.
@@ -142,8 +144,8 @@ pub struct Waiting {
     pub hint: Option<String>,
     /// When the next one is due, monotonic nanoseconds.
     pub next_ns: u64,
-    /// When a daemon came to serve after all, monotonic nanoseconds; 0 if none has. If that one soon has the same trouble, the
-    /// same wait goes on.
+    /// When a daemon came to serve after all, monotonic nanoseconds; 0 if none has. If that one
+    /// soon has the same trouble, the same wait goes on.
     pub over_ns: u64,
 }
 

@@ -1,8 +1,9 @@
 //! Which generation of a mount a process descends from.
 //!
-//! Parents do not tell: who starts another and ends leaves an orphan of belay's, and so does the successor. What each process
-//! inherits, whatever it becomes, are its limits, and one of them has no meaning any more: that of file locks. Each generation
-//! gets another one, larger than the last, and only who has CAP_SYS_RESOURCE can raise a limit.
+//! Parents do not tell: who starts another and ends leaves an orphan of belay's, and so does the
+//! successor. What each process inherits, whatever it becomes, are its limits, and one of them has
+//! no meaning any more: that of file locks. Each generation gets another one, larger than the last,
+//! and only who has CAP_SYS_RESOURCE can raise a limit.
 
 use std::fs;
 use std::io;
@@ -14,7 +15,8 @@ pub struct Lineage {
 }
 
 impl Lineage {
-    /// That of the mount that began at `started_ns`: marks of a daemon that itself runs below another belay are others.
+    /// That of the mount that began at `started_ns`: marks of a daemon that itself runs below
+    /// another belay are others.
     pub fn new(started_ns: u64) -> Self {
         let number = (started_ns ^ (started_ns >> 30)) & ((1 << 30) - 1);
         Self { base: 1 << 62 | number << 32 }
@@ -25,8 +27,8 @@ impl Lineage {
         self.base | u64::from(generation)
     }
 
-    /// The generation that process `pid` descends from, dead ones that nobody has waited for included; `None` if it has no mark of
-    /// this mount.
+    /// The generation that process `pid` descends from, dead ones that nobody has waited for
+    /// included; `None` if it has no mark of this mount.
     ///
     /// # Errors
     /// If the process is gone.

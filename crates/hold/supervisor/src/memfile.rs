@@ -29,8 +29,8 @@ pub fn create(name: &str) -> Result<OwnedFd> {
         .map_err(|error| Error::system("create", format!("memory file {name}"), error, ""))
 }
 
-/// Makes a memory file of `length` bytes, all zero, that nobody can make shorter or longer: who has it in memory would die
-/// (SIGBUS) of a look behind its end.
+/// Makes a memory file of `length` bytes, all zero, that nobody can make shorter or longer: who has
+/// it in memory would die (SIGBUS) of a look behind its end.
 ///
 /// # Errors
 /// Those of `memfd_create(2)` and ftruncate(2).
@@ -48,15 +48,16 @@ fn create_sized_unsealed(name: &str, length: u64) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// Makes an empty memory file that can have large pages, of 2 MiB, where a mapping asks for them: 40 MiB of small pages take
-/// the kernel a hundred times as long to map, and, when a daemon has died, to unmap, before anybody hears of its death. Most
-/// systems give a memory file large pages only if they were told to (`shmem_enabled`); a tmpfs that nobody else sees
-/// may have them always, but it takes root to make one. `None` if it cannot be had.
+/// Makes an empty memory file that can have large pages, of 2 MiB, where a mapping asks for them:
+/// 40 MiB of small pages take the kernel a hundred times as long to map, and, when a daemon has
+/// died, to unmap, before anybody hears of its death. Most systems give a memory file large pages
+/// only if they were told to (`shmem_enabled`); a tmpfs that nobody else sees may have them always,
+/// but it takes root to make one. `None` if it cannot be had.
 ///
 /// It takes `most` bytes of memory at most: who writes where that would be more gets a SIGBUS.
 ///
-/// Such a file cannot be sealed: who maps it and is not to die of what others do to its length must guard its mapping
-/// ([`belay_sys::Mapping::guard`]).
+/// Such a file cannot be sealed: who maps it and is not to die of what others do to its length must
+/// guard its mapping ([`belay_sys::Mapping::guard`]).
 pub fn create_large(most: u64) -> Option<OwnedFd> {
     let kind = fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC).ok()?;
     fsconfig_set_string(kind.as_fd(), c"huge", c"advise").ok()?;
@@ -67,7 +68,8 @@ pub fn create_large(most: u64) -> Option<OwnedFd> {
         | MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let mount = fsmount(kind.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes).ok()?;
-    // It has no name and lives as long as somebody has it open; so does the tmpfs, which is mounted nowhere.
+    // It has no name and lives as long as somebody has it open; so does the tmpfs, which is mounted
+    // nowhere.
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     openat(&mount, c".", flags, Mode::from_raw_mode(0o600)).ok()
 }
@@ -124,8 +126,9 @@ pub fn from_json(name: &str, value: &impl serde::Serialize) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// The seals of a file that stays as it is, which nobody has mapped yet. `F_SEAL_WRITE` would be the same then, but waits for
-/// whoever looks at the pages at the time, the kernel's own compaction among them, and may fail with EBUSY.
+/// The seals of a file that stays as it is, which nobody has mapped yet. `F_SEAL_WRITE` would be
+/// the same then, but waits for whoever looks at the pages at the time, the kernel's own compaction
+/// among them, and may fail with EBUSY.
 fn for_ever() -> SealFlags {
     SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
 }
@@ -133,8 +136,9 @@ fn for_ever() -> SealFlags {
 /// The largest library that is copied.
 const LIBRARY: u64 = 256 << 20;
 
-/// Makes a memory file with what the library `path` is now, for ever: whatever becomes of the file, this can be loaded. What is
-/// there only for debuggers is left out, as memory files are memory; it reads as zeros.
+/// Makes a memory file with what the library `path` is now, for ever: whatever becomes of the file,
+/// this can be loaded. What is there only for debuggers is left out, as memory files are memory; it
+/// reads as zeros.
 ///
 /// # Errors
 /// Those of reading it, and of `memfd_create(2)`; if it is no regular file, or too large.
@@ -154,7 +158,8 @@ pub fn library(name: &str, path: &Path) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// Where in a program file the sections are that no loader looks at, in order; none of what is not understood.
+/// Where in a program file the sections are that no loader looks at, in order; none of what is not
+/// understood.
 fn debugging(bytes: &[u8]) -> Vec<(usize, usize)> {
     let Ok(file) = object::File::parse(bytes) else { return Vec::new() };
     let is_one = |name: &str| name.starts_with(".debug_");
@@ -208,7 +213,8 @@ mod tests {
         assert_eq!(to_value::<Vec<i32>>("belay-test", file.as_fd()).expect("read"), [1, 2]);
     }
 
-    /// Whoever looks at a page holds it, as the kernel does when it moves pages: it is sealed nevertheless.
+    /// Whoever looks at a page holds it, as the kernel does when it moves pages: it is sealed
+    /// nevertheless.
     #[test]
     fn what_is_sealed_for_ever_waits_for_nobody() {
         let file = create_sized_unsealed("belay-test", 0).unwrap();
@@ -223,7 +229,8 @@ mod tests {
         assert_eq!(read_at(file.as_fd(), 9, 0).unwrap(), b"x");
     }
 
-    /// Blocks of 512 bytes that a file of 8 MiB takes after one word in the middle of it was written.
+    /// Blocks of 512 bytes that a file of 8 MiB takes after one word in the middle of it was
+    /// written.
     fn touched(file: &OwnedFd, large: bool) -> u64 {
         ftruncate(file, 4 * LARGE as u64).unwrap();
         let map = Mapping::new(file.as_fd(), 4 * LARGE).unwrap();

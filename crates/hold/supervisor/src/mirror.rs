@@ -1,19 +1,20 @@
 //! The host's unmounts and remounts, done again in the mount namespaces that belay has made.
 //!
-//! A successor lives in a mount namespace of its own (ARCHITECTURE.md), which has copies of all mounts
-//! that were there when it was started. Where the host's mounts are shared, as systemd makes them, a
-//! copy goes with its original. Where they are private, as in most containers, it would stay and keep
-//! the file system busy: a daemon would not learn that its mount is gone, a disk would never be free.
-//! What propagation does elsewhere is done by hand here, in a thread of its own; and what it does nowhere: what the host
-//! forbids on a mount later, such as writing, is forbidden on its copies ([`remounts`]).
+//! A successor lives in a mount namespace of its own (ARCHITECTURE.md), which has copies of all
+//! mounts that were there when it was started. Where the host's mounts are shared, as systemd makes
+//! them, a copy goes with its original. Where they are private, as in most containers, it would
+//! stay and keep the file system busy: a daemon would not learn that its mount is gone, a disk
+//! would never be free. What propagation does elsewhere is done by hand here, in a thread of its
+//! own; and what it does nowhere: what the host forbids on a mount later, such as writing, is
+//! forbidden on its copies ([`remounts`]).
 //!
-//! Invariants: only a copy is touched, that is, what sits where the host has or had the same; one is
-//! unmounted only if it has nothing on it which the host still has or never had; and by a path that leads over
-//! what others serve (FUSE, NFS and the like, autofs), where the walk would wait for them, only as far as the kernel knows it. Else such
-//! a mount goes with the one that it is on.
+//! Invariants: only a copy is touched, that is, what sits where the host has or had the same; one
+//! is unmounted only if it has nothing on it which the host still has or never had; and by a path
+//! that leads over what others serve (FUSE, NFS and the like, autofs), where the walk would wait
+//! for them, only as far as the kernel knows it. Else such a mount goes with the one that it is on.
 //!
-//! A namespace is found by the processes that live in it. No descriptor of it is kept: that would keep
-//! it, and all its copies, beyond their end.
+//! A namespace is found by the processes that live in it. No descriptor of it is kept: that would
+//! keep it, and all its copies, beyond their end.
 
 pub(crate) mod copies;
 mod remounts;
@@ -254,7 +255,8 @@ impl Watch {
         found
     }
 
-    /// In the namespace of a process. Which copies could not be changed goes to `missed`, also if something else fails there.
+    /// In the namespace of a process. Which copies could not be changed goes to `missed`, also if
+    /// something else fails there.
     fn look_in(&self, pid: u32, missed: &mut Vec<Missed>) -> io::Result<()> {
         // It may have gone to another one meanwhile.
         let namespace = copies::open_own(pid)?;

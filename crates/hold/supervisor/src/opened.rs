@@ -1,8 +1,8 @@
 //! Which disk image a process works on, found out by what it has open.
 //!
-//! All of it may wait for whoever serves a file that the process has open, so it is done by a process apart ([`crate::scout`]).
-//! No copy is made of a descriptor of the daemon's: that would keep its locks (flock(2), those of open file descriptions) beyond its
-//! end.
+//! All of it may wait for whoever serves a file that the process has open, so it is done by a
+//! process apart ([`crate::scout`]). No copy is made of a descriptor of the daemon's: that would
+//! keep its locks (flock(2), those of open file descriptions) beyond its end.
 
 use crate::contents::{self, Contents};
 use crate::process::readable;
@@ -16,8 +16,8 @@ use std::time::Duration;
 /// Of so many descriptors it is looked what they are.
 const MOST: usize = 4096;
 
-/// The path of a disk image that process `pid` (at `process`) has open for writing, and what it holds. A file without a name is
-/// none: it goes with the process.
+/// The path of a disk image that process `pid` (at `process`) has open for writing, and what it
+/// holds. A file without a name is none: it goes with the process.
 pub fn image(process: BorrowedFd<'_>, pid: u32) -> Option<(OsText, String)> {
     let entries = fs::read_dir(format!("/proc/{pid}/fdinfo")).ok()?;
     let mut numbers = entries.flatten().take(MOST).filter_map(|entry| {
@@ -46,8 +46,8 @@ pub fn image(process: BorrowedFd<'_>, pid: u32) -> Option<(OsText, String)> {
     })
 }
 
-/// The file behind descriptor `number` of process `pid`, for nothing but looking. While that lives (at `process`), its number is no
-/// other's.
+/// The file behind descriptor `number` of process `pid`, for nothing but looking. While that lives
+/// (at `process`), its number is no other's.
 fn pin(process: BorrowedFd<'_>, pid: u32, number: i32) -> Option<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let pinned = open(format!("/proc/{pid}/fd/{number}"), flags, Mode::empty()).ok()?;

@@ -1,8 +1,8 @@
 //! Mounts whose belay was killed, keeper and supervisor both: found by a note in their folder.
 //!
-//! The rule: such a mount is belay's own only if it has the very number that the note says, which no other mount ever gets.
-//! Kernels that have no such numbers give those of a mount that is gone to the next one; there it must be dead as well, which
-//! a mount that somebody uses is not.
+//! The rule: such a mount is belay's own only if it has the very number that the note says, which
+//! no other mount ever gets. Kernels that have no such numbers give those of a mount that is gone
+//! to the next one; there it must be dead as well, which a mount that somebody uses is not.
 
 use crate::asker;
 use crate::folder::Folder;
@@ -23,7 +23,8 @@ use std::time::Duration;
 
 /// The note in a mount's folder.
 const NOTE: &str = "mount.json";
-/// How long a mount may take to say whether it is dead: the kernel knows, and asks no daemon of a dead one.
+/// How long a mount may take to say whether it is dead: the kernel knows, and asks no daemon of a
+/// dead one.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Serialize, Deserialize)]
@@ -50,7 +51,8 @@ fn boot() -> String {
 /// Notes in the mount's folder where the mount is, for when nobody is left to ask.
 pub(crate) fn note(folder: &Folder, mount: &MountFact, status: Status) {
     let note = Note { boot: boot(), mount: mount.clone(), status };
-    // It may hold hundreds of megabytes of others; but a note that cannot be written costs nothing but itself.
+    // It may hold hundreds of megabytes of others; but a note that cannot be written costs nothing
+    // but itself.
     let json = serde_json::to_vec(&note);
     if let Ok(json) = json
         && let Err(error) = folder.put(NOTE, &json)
@@ -77,8 +79,9 @@ fn read(dir: &Path) -> Option<Note> {
     (note.boot == boot() && note.mount.proven).then_some(note)
 }
 
-/// The mount of the folder `dir`, which nobody holds, if it is still there, and at one of the places `meant`, if some are: who
-/// asks it uses it, and a look for another mount is to keep nobody from unmounting this one.
+/// The mount of the folder `dir`, which nobody holds, if it is still there, and at one of the
+/// places `meant`, if some are: who asks it uses it, and a look for another mount is to keep nobody
+/// from unmounting this one.
 pub fn of(dir: &Path, meant: Option<&[PathBuf]>) -> Option<Orphan> {
     let Note { mount, mut status, .. } = read(dir)?;
     let is_meant = meant.is_none_or(|meant| status.place().is_some_and(|it| meant.contains(&it)));
@@ -109,8 +112,8 @@ impl Orphan {
         self.status.state == State::Dead
     }
 
-    /// Takes it away: `lazy`, or if nobody uses it. Of its copies those go as well that daemons of dead belays have in their mount
-    /// namespaces, as far as these are `known`.
+    /// Takes it away: `lazy`, or if nobody uses it. Of its copies those go as well that daemons of
+    /// dead belays have in their mount namespaces, as far as these are `known`.
     pub fn remove(&self, lazy: bool, known: &[Instance]) -> Removed {
         let removed = mounts::remove(&self.mount, None, &Scouts::default(), lazy);
         if removed == Removed::Now {
@@ -129,8 +132,8 @@ fn daemon_of(dir: &Path) -> Option<u32> {
     last.or_else(|| mounts::is_there(&mount).then(|| server(&mount)).flatten())
 }
 
-/// The process that serves the mount, if it can be seen. Others may have its device as well: what is left of a daemon before,
-/// which is older, and children.
+/// The process that serves the mount, if it can be seen. Others may have its device as well: what
+/// is left of a daemon before, which is older, and children.
 fn server(mount: &MountFact) -> Option<u32> {
     let entries = fs::read_dir("/proc").ok()?.flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -157,7 +160,8 @@ pub(crate) fn is_dead(mount: &MountFact) -> bool {
     ask(mount) == Answer::Dead
 }
 
-/// Asks the mount. By a process of its own: a daemon that hangs would hold up whoever asks, for good.
+/// Asks the mount. By a process of its own: a daemon that hangs would hold up whoever asks, for
+/// good.
 pub(crate) fn ask(mount: &MountFact) -> Answer {
     let mut asker = asker::command(&mount.mountpoint.0);
     asker.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -167,8 +171,8 @@ pub(crate) fn ask(mount: &MountFact) -> Answer {
     let process = Watched::open(child.id());
     let ends = || process.as_ref().is_some_and(|process| process.wait_end(PATIENCE));
     if !ends() {
-        // As long as it is there, it keeps others from unmounting. It may be in the kernel until a daemon answers, so it is
-        // not waited for without a bound.
+        // As long as it is there, it keeps others from unmounting. It may be in the kernel until a
+        // daemon answers, so it is not waited for without a bound.
         let _ = child.kill();
         if ends() {
             let _ = child.wait();

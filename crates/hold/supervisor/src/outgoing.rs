@@ -1,8 +1,10 @@
-//! What belay says on standard error, and what the daemon does: nobody waits for whoever reads it, or does not.
+//! What belay says on standard error, and what the daemon does: nobody waits for whoever reads it,
+//! or does not.
 //!
-//! A terminal that is halted (Ctrl-S), or a pipe that is full, makes the one who writes to it wait, and no look beforehand tells
-//! how much it takes. So a thread writes, and takes what it writes from a queue of limited length. What finds no room there
-//! is lost, counted, and said to be lost as soon as somebody reads again.
+//! A terminal that is halted (Ctrl-S), or a pipe that is full, makes the one who writes to it wait,
+//! and no look beforehand tells how much it takes. So a thread writes, and takes what it writes
+//! from a queue of limited length. What finds no room there is lost, counted, and said to be lost
+//! as soon as somebody reads again.
 
 use crate::text::counted;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -34,8 +36,8 @@ struct Queue {
 }
 
 impl Queue {
-    /// Puts `bytes` behind what waits, all or nothing. After a loss nothing is taken until that was said, so that what is
-    /// read is in order.
+    /// Puts `bytes` behind what waits, all or nothing. After a loss nothing is taken until that was
+    /// said, so that what is read is in order.
     fn push(&mut self, bytes: &[u8]) {
         if self.lost > 0 || self.bytes.len() + bytes.len() > ROOM {
             let lines = bytes.iter().filter(|byte| **byte == b'\n').count().max(1);
@@ -121,17 +123,18 @@ const LONGEST: u64 = 4 << 20;
 /// What is left of it then: its end.
 const LEFT: u64 = 1 << 20;
 
-/// Standard error is a log that grows for as long as the mount is there: from now on, when it is long, the beginning goes of what was
-/// written to it behind the first `begin` bytes.
+/// Standard error is a log that grows for as long as the mount is there: from now on, when it is
+/// long, the beginning goes of what was written to it behind the first `begin` bytes.
 pub fn keep_short(begin: u64) {
     BEGIN.store(begin, Relaxed);
     SHORT.store(true, Relaxed);
 }
 
-/// Takes the beginning of what is behind the first `begin` bytes of a log away, if that is long. Who writes to it at the same time
-/// adds to what is left, before or after.
+/// Takes the beginning of what is behind the first `begin` bytes of a log away, if that is long.
+/// Who writes to it at the same time adds to what is left, before or after.
 fn cut(log: BorrowedFd<'_>, begin: u64) {
-    // Keeper and supervisor write to one file: of two that cut at once the second would find nothing there of what the first leaves.
+    // Keeper and supervisor write to one file: of two that cut at once the second would find
+    // nothing there of what the first leaves.
     if too_long(log, begin).is_none()
         || is_taken(fcntl_lock(log, FlockOperation::NonBlockingLockExclusive))
     {
@@ -143,7 +146,8 @@ fn cut(log: BorrowedFd<'_>, begin: u64) {
     let _ = fcntl_lock(log, FlockOperation::Unlock);
 }
 
-/// Whether somebody else has the lock. A file system without locks is no reason to let a log grow without end.
+/// Whether somebody else has the lock. A file system without locks is no reason to let a log grow
+/// without end.
 fn is_taken(tried: rustix::io::Result<()>) -> bool {
     matches!(tried, Err(Errno::AGAIN | Errno::ACCESS))
 }

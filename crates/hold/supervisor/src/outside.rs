@@ -1,8 +1,8 @@
 //! Files that others may have made, or may exchange while they are read.
 //!
-//! The rule: what is read by its name is opened in a way that neither waits nor has an effect, is a regular file, and has a
-//! limit. A pipe, a device or an endless file in its place is an error, not a reader that hangs. What it is, and whose, is known
-//! before it is opened ([`PinnedFile`]).
+//! The rule: what is read by its name is opened in a way that neither waits nor has an effect, is a
+//! regular file, and has a limit. A pipe, a device or an endless file in its place is an error, not
+//! a reader that hangs. What it is, and whose, is known before it is opened ([`PinnedFile`]).
 
 use crate::text;
 use belay_sys::PinnedFile;
@@ -37,7 +37,8 @@ pub fn read(path: &Path, from: From, most: u64) -> io::Result<Vec<u8>> {
 /// Those of open(2) and read(2); if it is no regular file, or somebody else's.
 pub fn read_if(path: &Path, from: From, most: u64) -> io::Result<Option<Vec<u8>>> {
     let file = open_regular(path, from)?;
-    // One that is far too large is not read at all; one that grows meanwhile is found out by the rest.
+    // One that is far too large is not read at all; one that grows meanwhile is found out by the
+    // rest.
     if file.metadata()?.len() > most {
         return Ok(None);
     }
@@ -83,7 +84,8 @@ pub fn open_regular_for(path: &Path, from: From, access: OFlags) -> io::Result<F
     Ok(File::from(pinned.open(access)?))
 }
 
-/// Opens a regular file or a block device for reading, whosever it is: what the user has named and a daemon is to work on.
+/// Opens a regular file or a block device for reading, whosever it is: what the user has named and
+/// a daemon is to work on.
 ///
 /// # Errors
 /// Those of open(2); if it is something else.

@@ -1,5 +1,6 @@
-//! Whether a SIGKILL came from another process. Nobody tells who sent it, but the kernel sends it by itself only to who
-//! uses too much memory, which it counts, or more of the CPU than a limit allows.
+//! Whether a SIGKILL came from another process. Nobody tells who sent it, but the kernel sends it
+//! by itself only to who uses too much memory, which it counts, or more of the CPU than a limit
+//! allows.
 
 use rustix::process::{Resource, getrlimit};
 
@@ -15,8 +16,8 @@ impl Outsiders {
         Self { seen: kills() }
     }
 
-    /// A process that was started after the last call was killed. `Some(true)`: by another process; `None`: nobody can
-    /// tell.
+    /// A process that was started after the last call was killed. `Some(true)`: by another process;
+    /// `None`: nobody can tell.
     pub fn is_one(&mut self) -> Option<bool> {
         let now = kills();
         let before = std::mem::replace(&mut self.seen, now);

@@ -1,5 +1,6 @@
-//! A daemon that does not start because of a file in which the one before it has left its process id: many write one, and take
-//! its presence for a daemon that runs. belay removes nothing of a daemon's, but says so.
+//! A daemon that does not start because of a file in which the one before it has left its process
+//! id: many write one, and take its presence for a daemon that runs. belay removes nothing of a
+//! daemon's, but says so.
 //!
 //! Where the daemon's words lead nobody knows: a process apart looks there ([`crate::scout`]).
 
@@ -16,7 +17,8 @@ const MOST_WORDS: usize = 64;
 /// Paths that are looked at.
 const MOST_PATHS: usize = 8;
 
-/// What to do about such a file, if one of the daemon's last `words` names it. `dead`: the process that served last.
+/// What to do about such a file, if one of the daemon's last `words` names it. `dead`: the process
+/// that served last.
 pub fn hint(words: &[String], dead: Option<u32>, scouts: &Scouts) -> Option<String> {
     let dead = dead?;
     let path = scouts.pid_file(named(words), dead)?.show();

@@ -1,7 +1,8 @@
 //! Who but this user and root may write to a folder, or put something else in its place.
 //!
-//! The rule: where nobody but these two may change a folder on the way, the way leads to the same place whenever it is gone.
-//! Asked of descriptors, from below to above (`..`): no link and no exchange on the way can answer for something else.
+//! The rule: where nobody but these two may change a folder on the way, the way leads to the same
+//! place whenever it is gone. Asked of descriptors, from below to above (`..`): no link and no
+//! exchange on the way can answer for something else.
 //!
 //! Only POSIX ACLs are seen. Those of NFS are its server's, and have only their mode here.
 
@@ -31,8 +32,8 @@ const MOST_FOLDERS: usize = 4096;
 /// The largest of the files that say who is in a group.
 const LARGEST: u64 = 4 << 20;
 
-/// Refuses a folder, `shown` by its path, that is not this user's, or that others may write to or exchange. `remedy`: what to
-/// do then.
+/// Refuses a folder, `shown` by its path, that is not this user's, or that others may write to or
+/// exchange. `remedy`: what to do then.
 ///
 /// # Errors
 /// Why it is refused; those of fstat(2) and openat(2).
@@ -57,7 +58,8 @@ pub(crate) fn check(folder: BorrowedFd<'_>, shown: &Path, remedy: &'static str) 
     check_way(above.as_fd(), shown, remedy)
 }
 
-/// Refuses what is in `folder`, `shown` by its path, if others may put something else in its place, there or further above.
+/// Refuses what is in `folder`, `shown` by its path, if others may put something else in its place,
+/// there or further above.
 ///
 /// # Errors
 /// Who may; those of openat(2).
@@ -96,7 +98,8 @@ fn link(folder: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", folder.as_raw_fd())
 }
 
-/// Whether another user can put something else in the place of what this user has in this folder. What is not known can be so.
+/// Whether another user can put something else in the place of what this user has in this folder.
+/// What is not known can be so.
 fn may_be_exchanged(folder: BorrowedFd<'_>) -> bool {
     let user = rustix::process::geteuid().as_raw();
     let Ok(stat) = fstat(folder) else { return true };
@@ -129,17 +132,20 @@ fn may_be_exchanged(folder: BorrowedFd<'_>) -> bool {
     })
 }
 
-/// Whether a folder is this process's root directory, and belongs to somebody who has no number in this user namespace.
+/// Whether a folder is this process's root directory, and belongs to somebody who has no number in
+/// this user namespace.
 ///
-/// Such an owner may be any user outside, as all of them look the same. But whoever owns the root directory has made what this
-/// process runs in: its libraries, its programs and belay itself lie there, and may be exchanged by that one anyway. That is not
-/// so of any other folder: `/home` and a stranger's folder in it cannot be told apart by their owners.
+/// Such an owner may be any user outside, as all of them look the same. But whoever owns the root
+/// directory has made what this process runs in: its libraries, its programs and belay itself lie
+/// there, and may be exchanged by that one anyway. That is not so of any other folder: `/home` and
+/// a stranger's folder in it cannot be told apart by their owners.
 fn is_outer_root(stat: &Stat) -> bool {
     let Ok(root) = rustix::fs::stat("/") else { return false };
     (root.st_dev, root.st_ino) == (stat.st_dev, stat.st_ino) && is_unmapped(stat.st_uid)
 }
 
-/// Whether the kernel shows this number for those who have none in this user namespace, and nobody has it there.
+/// Whether the kernel shows this number for those who have none in this user namespace, and nobody
+/// has it there.
 fn is_unmapped(user: u32) -> bool {
     let text = |path: &str| fs::read_to_string(path).ok();
     let stands_for_all = text("/proc/sys/kernel/overflowuid")
@@ -147,7 +153,8 @@ fn is_unmapped(user: u32) -> bool {
     stands_for_all && text("/proc/self/uid_map").is_some_and(|map| !is_mapped(&map, user))
 }
 
-/// Whether a map of users (user_namespaces(7)) gives somebody this number. What is not understood may.
+/// Whether a map of users (user_namespaces(7)) gives somebody this number. What is not understood
+/// may.
 fn is_mapped(map: &str, user: u32) -> bool {
     map.lines().any(|line| {
         let numbers: Vec<u64> = line.split_whitespace().map_while(|n| n.parse().ok()).collect();
@@ -228,7 +235,8 @@ impl Members {
     }
 }
 
-/// Whether the name service asks nobody for users and groups but files of this machine, and systemd for what it makes itself.
+/// Whether the name service asks nobody for users and groups but files of this machine, and systemd
+/// for what it makes itself.
 fn are_files(nsswitch: &str) -> bool {
     let lines = nsswitch.lines().map(|line| line.split('#').next().unwrap_or_default());
     let of_users = lines
@@ -253,7 +261,8 @@ mod tests {
     use rustix::fs::{XattrFlags, setxattr};
     use std::os::unix::fs::{PermissionsExt, chown};
 
-    /// A folder of mode 2775 or so, with what is in it, and an ACL that lets that user write, or none.
+    /// A folder of mode 2775 or so, with what is in it, and an ACL that lets that user write, or
+    /// none.
     fn is_refused(mode: u32, group: Option<u32>, acl: Option<u32>) -> bool {
         // Not below /tmp: what is sticky is no part of this.
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();

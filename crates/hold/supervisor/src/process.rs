@@ -40,8 +40,9 @@ impl Watched {
         Self::find(pid).ok().flatten()
     }
 
-    /// The same, for those to whom a process that is not there means another thing than one that cannot be watched for want
-    /// of descriptors or memory. What is lacking for a moment only is waited for.
+    /// The same, for those to whom a process that is not there means another thing than one that
+    /// cannot be watched for want of descriptors or memory. What is lacking for a moment only is
+    /// waited for.
     ///
     /// # Errors
     /// Those of `pidfd_open(2)`, but `ESRCH`.
@@ -160,8 +161,8 @@ pub fn resident_bytes(pid: u32) -> Option<u64> {
     pages.checked_mul(u64::try_from(rustix::param::page_size()).ok()?)
 }
 
-/// When process `pid` was started, in clock ticks since the system's start: with its number, that names a process for ever. `None` if
-/// there is no such process.
+/// When process `pid` was started, in clock ticks since the system's start: with its number, that
+/// names a process for ever. `None` if there is no such process.
 ///
 /// # Errors
 /// If that cannot be seen now.
@@ -169,13 +170,15 @@ pub fn started(pid: u32) -> io::Result<Option<u64>> {
     Ok(stat(pid)?.and_then(|stat| stat.split_ascii_whitespace().nth(19)?.parse().ok()))
 }
 
-/// Whether process `pid` is stopped (SIGSTOP and the like): none of its threads runs, and each stands where the signal has met it.
+/// Whether process `pid` is stopped (SIGSTOP and the like): none of its threads runs, and each
+/// stands where the signal has met it.
 pub fn is_stopped(pid: u32) -> bool {
     stat(pid).is_ok_and(|stat| stat.is_some_and(|stat| stat.trim_start().starts_with('T')))
 }
 
-/// Whether no thread of process `pid` ever runs again, though the process may stay: a signal has killed it, and its core is being
-/// written, or somebody who traces it does not let go of it. One that exits by itself is waited for.
+/// Whether no thread of process `pid` ever runs again, though the process may stay: a signal has
+/// killed it, and its core is being written, or somebody who traces it does not let go of it. One
+/// that exits by itself is waited for.
 pub fn is_over(pid: u32) -> bool {
     // Most are told by one look.
     let first = stat(pid).ok().flatten().and_then(|stat| Thread::read(&stat));
@@ -187,20 +190,23 @@ pub fn is_over(pid: u32) -> bool {
         && threads.iter().any(|thread| thread.flags & (Thread::KILLED | Thread::DUMPING_CORE) != 0)
 }
 
-/// The same of a process that was sent SIGKILL a while ago, and may have been exiting by itself then. Who traces a thread holds it at its
-/// exit alone after that: from each other stop that signal frees it.
+/// The same of a process that was sent SIGKILL a while ago, and may have been exiting by itself
+/// then. Who traces a thread holds it at its exit alone after that: from each other stop that
+/// signal frees it.
 pub fn is_kept(pid: u32) -> bool {
     let threads = threads(pid);
     !threads.is_empty() && threads.iter().all(|thread| thread.is_over() || thread.is_traced)
 }
 
-/// The same of a process that was sent SIGKILL a while ago, and waits in the middle of execve(2) for whoever serves what it closes there
-/// (see [`readers`]): it has no other thread left, nor the memory of its program, and never comes to run the next one.
+/// The same of a process that was sent SIGKILL a while ago, and waits in the middle of execve(2)
+/// for whoever serves what it closes there (see [`readers`]): it has no other thread left, nor the
+/// memory of its program, and never comes to run the next one.
 pub fn is_over_in_exec(pid: u32) -> bool {
     waits_in_exec(pid) && is_killed(pid)
 }
 
-/// Whether a process that this user may look at waits in the middle of execve(2), with no other thread left.
+/// Whether a process that this user may look at waits in the middle of execve(2), with no other
+/// thread left.
 pub fn waits_in_exec(pid: u32) -> bool {
     let is_alone =
         || fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() == 1);
@@ -227,7 +233,8 @@ struct Thread {
 }
 
 impl Thread {
-    // Flags of the kernel's (PF_...): a thread with one of them comes back neither to its program nor to a system call.
+    // Flags of the kernel's (PF_...): a thread with one of them comes back neither to its program
+    // nor to a system call.
     const EXITING: u32 = 0x4;
     const AFTER_CORE_DUMP: u32 = 0x8;
     const DUMPING_CORE: u32 = 0x200;
@@ -246,7 +253,8 @@ impl Thread {
     }
 }
 
-/// The threads of process `pid`. Those that go meanwhile do not count. None if they cannot be seen now.
+/// The threads of process `pid`. Those that go meanwhile do not count. None if they cannot be seen
+/// now.
 fn threads(pid: u32) -> Vec<Thread> {
     let read = move || {
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -261,7 +269,8 @@ pub fn fact(pid: u32, name: &str) -> Option<String> {
     status.lines().find_map(|line| line.strip_prefix(name)).map(|rest| rest.trim().to_owned())
 }
 
-/// Whether process `pid` was sent SIGKILL, by whomever, and has not come to act on it. Of one that is dead it may be said as well.
+/// Whether process `pid` was sent SIGKILL, by whomever, and has not come to act on it. Of one that
+/// is dead it may be said as well.
 pub fn is_killed(pid: u32) -> bool {
     const KILL: u64 = 1 << (9 - 1);
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
@@ -277,7 +286,8 @@ pub fn is_uninterruptible(pid: u32) -> bool {
     threads(pid).iter().any(|thread| thread.is_uninterruptible)
 }
 
-/// Whether the freezer of cgroup v1 holds process `pid`, as far as that is told; that of cgroup v2 lets those go that are killed.
+/// Whether the freezer of cgroup v1 holds process `pid`, as far as that is told; that of cgroup v2
+/// lets those go that are killed.
 pub fn is_frozen(pid: u32) -> bool {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let group = groups.lines().find_map(|line| {
@@ -288,7 +298,8 @@ pub fn is_frozen(pid: u32) -> bool {
     group.is_some_and(|group| state(group).is_ok_and(|state| state.trim() != "THAWED"))
 }
 
-/// What the kernel says of process `pid`, from its state on; `None` if there is no such process. An error if it cannot be seen now.
+/// What the kernel says of process `pid`, from its state on; `None` if there is no such process. An
+/// error if it cannot be seen now.
 fn stat(pid: u32) -> io::Result<Option<String>> {
     OURS.at(pid, move || stat_in(Path::new(&format!("/proc/{pid}/stat"))))
 }
@@ -306,9 +317,10 @@ pub fn may_look_anywhere() -> bool {
         .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE))
 }
 
-/// Reads what `/proc` tells of a process's memory: files of it, such as `maps`, in this order. The kernel reads them under
-/// locks of that process, which may be held for long: by an exec (see [`Readers`]), or by a thread in a page fault on a file whose
-/// server does not answer, and another that waits for that. So this has a limit, and gives `TimedOut` then.
+/// Reads what `/proc` tells of a process's memory: files of it, such as `maps`, in this order. The
+/// kernel reads them under locks of that process, which may be held for long: by an exec (see
+/// [`Readers`]), or by a thread in a page fault on a file whose server does not answer, and another
+/// that waits for that. So this has a limit, and gives `TimedOut` then.
 ///
 /// # Errors
 /// Those of reading them.

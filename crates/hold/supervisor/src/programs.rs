@@ -32,7 +32,8 @@ impl From<FileStat> for Identity {
     }
 }
 
-/// When something was last done to a file (it was written, put into its place, given other rights): milliseconds since 1970.
+/// When something was last done to a file (it was written, put into its place, given other rights):
+/// milliseconds since 1970.
 pub fn changed_ms(stat: &FileStat) -> Option<u64> {
     u64::try_from(stat.changed.0.checked_mul(1000)?).ok()
 }
@@ -45,10 +46,12 @@ pub fn pin(path: &Path) -> rustix::io::Result<OwnedFd> {
     open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Why process `pid` runs without the memory file `shim` in it, and always will; `None` if it does not, or may load it yet.
+/// Why process `pid` runs without the memory file `shim` in it, and always will; `None` if it does
+/// not, or may load it yet.
 ///
-/// The loader maps what is to be preloaded before any other library. So a process that has another one and not this will never
-/// have it, nor will one that has no loader. How long it takes plays no part in that.
+/// The loader maps what is to be preloaded before any other library. So a process that has another
+/// one and not this will never have it, nor will one that has no loader. How long it takes plays no
+/// part in that.
 pub fn unheld(pid: u32, shim: &impl AsFd) -> Option<&'static str> {
     // Libraries that watch the loader come before all others.
     if std::env::var_os("LD_AUDIT").is_some() {

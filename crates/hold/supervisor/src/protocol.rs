@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 /// Longest line that a supervisor accepts.
 pub const MAX_LINE: usize = 64 << 10;
-/// Longest answer that is given, and read: a status shows the longest command line (`keeper::LONGEST`), and makes up to five bytes
-/// of one of it.
+/// Longest answer that is given, and read: a status shows the longest command line
+/// (`keeper::LONGEST`), and makes up to five bytes of one of it.
 pub const MAX_ANSWER: usize = 8 << 20;
 
 /// What a client asks for.
@@ -141,12 +141,14 @@ impl Client {
         self.stream.write_all(&line).map_err(lost)
     }
 
-    /// Waits for the answer, at most for `limit`. `None` if it has not come by then: it may come still.
+    /// Waits for the answer, at most for `limit`. `None` if it has not come by then: it may come
+    /// still.
     ///
     /// # Errors
     /// If the supervisor dies, or says nothing that can be understood.
     pub fn wait(&mut self, limit: Option<Duration>) -> Result<Option<Answer>> {
-        // The limit is one for all of the answer: one that comes a byte at a time, or never ends, is none.
+        // The limit is one for all of the answer: one that comes a byte at a time, or never ends,
+        // is none.
         let end = limit.map(|limit| Instant::now() + limit);
         let mut buffer = [0; 4096];
         while !self.heard.ends_with(b"\n") {

@@ -250,7 +250,8 @@ fn section(out: &mut String, title: &str, lines: &[String]) -> std::fmt::Result 
         return writeln!(out, "{title}: none");
     }
     writeln!(out, "{title}:")?;
-    // Names and words in it are the daemon's, or of who uses the mount: none of them begins a line of its own.
+    // Names and words in it are the daemon's, or of who uses the mount: none of them begins a line
+    // of its own.
     lines.iter().try_for_each(|line| writeln!(out, "  {}", one_line(line)))
 }
 

@@ -1,5 +1,6 @@
-//! Programs that would run with other rights than those of whoever starts them. The loader ignores the preload for these
-//! (AT_SECURE), so they would run unheld, with belay's descriptors; they are not started.
+//! Programs that would run with other rights than those of whoever starts them. The loader ignores
+//! the preload for these (AT_SECURE), so they would run unheld, with belay's descriptors; they are
+//! not started.
 
 use rustix::fs::{StatVfsMountFlags, fstat, fstatvfs, getxattr};
 use std::io;
@@ -9,7 +10,8 @@ use std::path::Path;
 /// The attribute with a file's capabilities (capabilities(7)).
 const CAPABILITIES: &str = "security.capability";
 
-/// Which rights that this process has not would be given to `program`, for people; `None` if there are none.
+/// Which rights that this process has not would be given to `program`, for people; `None` if there
+/// are none.
 ///
 /// # Errors
 /// Those of open(2) and stat(2).

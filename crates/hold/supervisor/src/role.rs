@@ -1,4 +1,5 @@
-//! Belay's own processes: how one starts another, with all that it needs, and what each checks first.
+//! Belay's own processes: how one starts another, with all that it needs, and what each checks
+//! first.
 
 use crate::config::{Config, VERSION};
 use crate::error::{Error, Result};
@@ -7,8 +8,8 @@ use crate::text::OsText;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-/// The exit code of a supervisor that could not begin for want of something that the machine may have in a moment (EX_TEMPFAIL
-/// of sysexits.h). It counts for nothing.
+/// The exit code of a supervisor that could not begin for want of something that the machine may
+/// have in a moment (EX_TEMPFAIL of sysexits.h). It counts for nothing.
 pub const LACKS: i32 = 75;
 
 /// Makes this process the parent of all orphans among its descendants.
@@ -21,7 +22,8 @@ pub fn become_subreaper() -> Result<()> {
 }
 
 /// Starts this very program again with the hidden subcommand `role`, the other end of a link as its
-/// standard input, and sends it `hello` with all descriptors. `holds`: what it holds ([`Config::holds`]).
+/// standard input, and sends it `hello` with all descriptors. `holds`: what it holds
+/// ([`Config::holds`]).
 ///
 /// # Errors
 /// Those of fork and exec, and of sending.
@@ -45,7 +47,8 @@ pub fn start_self(
     Ok((ours, child.id()))
 }
 
-/// This very program with the hidden subcommand `role`, even if its file was replaced or removed meanwhile.
+/// This very program with the hidden subcommand `role`, even if its file was replaced or removed
+/// meanwhile.
 pub fn self_as(role: &str, verbose: u8) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("belay").arg(role);

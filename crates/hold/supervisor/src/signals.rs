@@ -11,7 +11,8 @@ use std::fs;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// Wishes to stop that come this close together, in nanoseconds, are one: Ctrl-C reaches all of a process group.
+/// Wishes to stop that come this close together, in nanoseconds, are one: Ctrl-C reaches all of a
+/// process group.
 pub const SAME_WISH: u64 = SECOND / 3;
 
 /// The end of children and the wishes to stop, as they arrive.
@@ -47,8 +48,9 @@ impl AsFd for Signals {
     }
 }
 
-/// What is written beyond the limit of file size (`ulimit -f`) fails from now on, instead of ending this process. Caught and not
-/// ignored: a signal that is ignored would be so in the daemon as well.
+/// What is written beyond the limit of file size (`ulimit -f`) fails from now on, instead of ending
+/// this process. Caught and not ignored: a signal that is ignored would be so in the daemon as
+/// well.
 ///
 /// # Errors
 /// Those of sigaction(2).
@@ -63,8 +65,9 @@ pub fn end_by(signal: i32) {
     let _ = signal_hook::low_level::emulate_default_handler(signal);
 }
 
-/// Has all signals come to this process, and to those that it starts, whoever has started it with what signals blocked: what is
-/// caught must come, and a page of a file that is gone must not end it. Gives the set of those that did not come, for the daemon.
+/// Has all signals come to this process, and to those that it starts, whoever has started it with
+/// what signals blocked: what is caught must come, and a page of a file that is gone must not end
+/// it. Gives the set of those that did not come, for the daemon.
 ///
 /// # Errors
 /// Those of pthread_sigmask(3).
@@ -82,7 +85,8 @@ pub fn is_ignored(signal: i32) -> bool {
 
 /// Why process `pid` does not act on this signal before something else happens; `None` if it may.
 pub fn defers(pid: u32, signal: i32) -> Option<&'static str> {
-    // These are acted on by a process that is stopped, and what is frozen is told of by its silence.
+    // These are acted on by a process that is stopped, and what is frozen is told of by its
+    // silence.
     if matches!(signal, SIGKILL | SIGSTOP | SIGCONT) {
         return None;
     }
@@ -93,7 +97,8 @@ pub fn defers(pid: u32, signal: i32) -> Option<&'static str> {
     frozen.then_some("it is frozen (cgroup freezer), and takes no signal before it is thawed")
 }
 
-/// Whether the freezer of cgroup v2 holds process `pid`, as far as that is told: until it is killed.
+/// Whether the freezer of cgroup v2 holds process `pid`, as far as that is told: until it is
+/// killed.
 fn is_frozen_to_signals(pid: u32) -> bool {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let Some(group) = groups.lines().find_map(|line| line.strip_prefix("0::")) else {

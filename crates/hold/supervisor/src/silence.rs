@@ -1,11 +1,13 @@
 //! For how long somebody has not got on, as repeated looks tell.
 //!
-//! Invariant: only time counts in which the looks came as often as they were to. Whoever looks and was stopped, frozen or held up
-//! knows nothing of that time, and often everybody else was as well: those who are watched have all the time again.
+//! Invariant: only time counts in which the looks came as often as they were to. Whoever looks and
+//! was stopped, frozen or held up knows nothing of that time, and often everybody else was as well:
+//! those who are watched have all the time again.
 
 use crate::clock::SECOND;
 
-/// From one look to the next there is a second or less. After more than this, the one who looks was held up.
+/// From one look to the next there is a second or less. After more than this, the one who looks was
+/// held up.
 const LATE: u64 = 3 * SECOND;
 
 /// Since when somebody has not got on.
@@ -21,7 +23,8 @@ impl Silence {
         Self { since: now, looked: now }
     }
 
-    /// A look at `now`, which has found whether it gets on. Gives for how long it has not, in nanoseconds.
+    /// A look at `now`, which has found whether it gets on. Gives for how long it has not, in
+    /// nanoseconds.
     pub fn look(&mut self, gets_on: bool, now: u64) -> u64 {
         if was_held_up(self.looked, now) || gets_on {
             self.since = now;

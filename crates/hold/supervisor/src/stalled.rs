@@ -1,6 +1,8 @@
-//! Lives of the daemon that end one after the other before they have answered anything, while a request waits.
+//! Lives of the daemon that end one after the other before they have answered anything, while a
+//! request waits.
 //!
-//! How far each had come is read from memory that the daemon can write to: it is bounded, shown, and nothing is decided by it.
+//! How far each had come is read from memory that the daemon can write to: it is bounded, shown,
+//! and nothing is decided by it.
 
 use crate::process::Exit;
 use crate::status::Forward;
@@ -22,7 +24,8 @@ pub enum Doing {
     Starting,
     /// It was given again what had been acknowledged since the last checkpoint.
     RollingForward,
-    /// What was in flight was being settled; for that, files were found and opened again, and locks taken.
+    /// What was in flight was being settled; for that, files were found and opened again, and locks
+    /// taken.
     Restoring,
     /// It had begun with new requests.
     Serving,
@@ -58,7 +61,8 @@ pub struct Ended {
     pub doing: Doing,
     /// How far it was with what had been acknowledged; `null` unless it was at that.
     pub operation: Option<Forward>,
-    /// Nodes that it was given back, of those that the kernel knows: only those are that somebody asks for.
+    /// Nodes that it was given back, of those that the kernel knows: only those are that somebody
+    /// asks for.
     pub nodes: Part,
     /// The same of open files and directories.
     pub handles: Part,
@@ -141,7 +145,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// One more. Gives whether that is to be said now: it is when there are enough, and when there are twice as many.
+    /// One more. Gives whether that is to be said now: it is when there are enough, and when there
+    /// are twice as many.
     pub fn add(&mut self, ended: Ended, now: u64) -> bool {
         if self.lives == 0 {
             self.since_ns = now;

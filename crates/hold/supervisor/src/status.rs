@@ -126,7 +126,8 @@ pub struct Status {
     pub degraded: bool,
     /// Whether the kernel resends requests; if not, belay keeps copies.
     pub resend: bool,
-    /// Why nothing can be changed, and where what was acknowledged is kept; `null` as long as all is well.
+    /// Why nothing can be changed, and where what was acknowledged is kept; `null` as long as all
+    /// is well.
     #[serde(default)]
     pub read_only: Option<ReadOnly>,
     /// What was lost, or cannot be kept now; the oldest first.
@@ -147,7 +148,8 @@ pub struct Status {
     /// The process that waits to be the next daemon; `null` while there is none.
     #[serde(default)]
     pub standby: Option<Process>,
-    /// Daemons that end, one after the other, before they have answered a request that waits; `null` unless they do.
+    /// Daemons that end, one after the other, before they have answered a request that waits;
+    /// `null` unless they do.
     #[serde(default)]
     pub stalled: Option<Stalled>,
 }
@@ -259,7 +261,8 @@ pub struct Epoch {
     /// What was acknowledged is being done again in a successor; `null` if not.
     #[serde(default)]
     pub rolling_forward: Option<Forward>,
-    /// The mount is gone, and the daemon, or belay after it, has still to write what was acknowledged.
+    /// The mount is gone, and the daemon, or belay after it, has still to write what was
+    /// acknowledged.
     #[serde(default)]
     pub storing: bool,
 }

@@ -41,8 +41,8 @@ pub enum Drained {
     More,
 }
 
-/// The daemon's last lines. They are made of what it wrote when somebody asks for them, for most daemons never: one that tells
-/// of each request would keep the supervisor busy with it.
+/// The daemon's last lines. They are made of what it wrote when somebody asks for them, for most
+/// daemons never: one that tells of each request would keep the supervisor busy with it.
 #[derive(Debug, Default)]
 pub struct Tail {
     recent: Vec<u8>,

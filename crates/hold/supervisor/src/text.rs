@@ -73,16 +73,16 @@ impl From<PathBuf> for OsText {
     }
 }
 
-/// Whether a character does something to a terminal instead of being shown: control characters, and those that change the
-/// direction of what follows.
+/// Whether a character does something to a terminal instead of being shown: control characters, and
+/// those that change the direction of what follows.
 fn is_active(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Text that may have come from elsewhere (files, sockets, daemons, mount tables), as it may be shown on a terminal: what is
-/// active is escaped, in the way of JSON, so that JSON stays the same. Everything that belay prints goes through this; ends of
-/// lines and tabs stay.
+/// Text that may have come from elsewhere (files, sockets, daemons, mount tables), as it may be
+/// shown on a terminal: what is active is escaped, in the way of JSON, so that JSON stays the same.
+/// Everything that belay prints goes through this; ends of lines and tabs stay.
 pub fn printable(text: &str) -> Cow<'_, str> {
     escape(text, |c| is_active(c) && c != '\n' && c != '\t')
 }
@@ -103,8 +103,8 @@ fn escape(text: &str, active: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A name for people, on one line of a terminal: what is no character of UTF-8, and what is no printable one, is escaped, so
-/// that two names never look the same.
+/// A name for people, on one line of a terminal: what is no character of UTF-8, and what is no
+/// printable one, is escaped, so that two names never look the same.
 pub fn escaped(name: &OsStr) -> String {
     let mut out = String::new();
     for chunk in name.as_bytes().utf8_chunks() {
@@ -147,7 +147,8 @@ fn dollar_quoted(word: &OsStr) -> String {
     out
 }
 
-/// A command line for people: words quoted where a shell would need it, so that it can be given to one again.
+/// A command line for people: words quoted where a shell would need it, so that it can be given to
+/// one again.
 pub fn command_line<'a>(words: impl IntoIterator<Item = &'a OsStr>) -> String {
     let mut line = String::new();
     for word in words {
@@ -191,8 +192,8 @@ pub fn acknowledged_since(operations: u64) -> String {
     counted(operations, one, several)
 }
 
-/// A span of time for people: `10m`, `8m 59s`, `1.5s`, `20ms`. No more of it is said than matters: from ten seconds on whole
-/// seconds, below tenths of one.
+/// A span of time for people: `10m`, `8m 59s`, `1.5s`, `20ms`. No more of it is said than matters:
+/// from ten seconds on whole seconds, below tenths of one.
 pub fn span(time: Duration) -> String {
     let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     match millis {

@@ -43,8 +43,8 @@ where
             if let Some(work) = take(&theirs) {
                 work();
             }
-            // The C library looks at a thread once more that it has let go, and crashes if that is gone (glibc, bug 19951): so none
-            // ends before.
+            // The C library looks at a thread once more that it has let go, and crashes if that is
+            // gone (glibc, bug 19951): so none ends before.
             let _ = let_go.recv();
         };
         match Builder::new().name(name.to_owned()).spawn(run) {
@@ -62,7 +62,8 @@ where
     }
 }
 
-/// Tries what fails for want of a process, a thread or the like again until it can be had; for no time, there is one try.
+/// Tries what fails for want of a process, a thread or the like again until it can be had; for no
+/// time, there is one try.
 ///
 /// # Errors
 /// Why it cannot be had, or what else keeps it from being done.
@@ -84,8 +85,8 @@ pub fn patiently<T>(patience: Duration, mut act: impl FnMut() -> io::Result<T>) 
 
 /// Threads that are waited for with a limit, and are few.
 ///
-/// Only for what a fatal signal ends: a thread that waits otherwise keeps the whole process from ending. That is for a process
-/// apart ([`crate::scout`]).
+/// Only for what a fatal signal ends: a thread that waits otherwise keeps the whole process from
+/// ending. That is for a process apart ([`crate::scout`]).
 #[derive(Debug, Default)]
 pub struct Bounded(AtomicUsize);
 
@@ -98,7 +99,8 @@ impl Bounded {
         Self(AtomicUsize::new(0))
     }
 
-    /// Has one do `work`, and waits for what it gives for at most `limit`; `None` if that does not come.
+    /// Has one do `work`, and waits for what it gives for at most `limit`; `None` if that does not
+    /// come.
     pub fn within<T: Send + 'static>(
         &'static self,
         limit: Duration,

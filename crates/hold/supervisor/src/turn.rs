@@ -1,6 +1,7 @@
 //! Turns: of those who start a mount at one place, one at a time decides whether that is free.
 //!
-//! Who starts at another place waits for none of them: a start may take its time, by an op-log that is rolled forward first.
+//! Who starts at another place waits for none of them: a start may take its time, by an op-log that
+//! is rolled forward first.
 
 use crate::error::{Error, Result};
 use crate::folder::Folder;
@@ -21,7 +22,8 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// The turn at `place`, or `None` if somebody else has it. The state directory is made if it is not there.
+    /// The turn at `place`, or `None` if somebody else has it. The state directory is made if it is
+    /// not there.
     ///
     /// # Errors
     /// Those of making the state directory, and of open(2) and fcntl(2).

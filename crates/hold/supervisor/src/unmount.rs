@@ -1,13 +1,16 @@
 //! Taking mounts away, and never another one.
 //!
-//! Between the look at the mount table and the unmount, whoever owns a folder on the way can put another in its place. So a
-//! path is only where a mount is looked for: it is opened without following links, what is there must have the number that
-//! the mount table gives to the mount that is meant, and what is unmounted is that descriptor's, or the name in a parent
-//! that is held by descriptor. Opening a mount's root with `O_PATH` and reading its number (fdinfo) asks no daemon of it.
+//! Between the look at the mount table and the unmount, whoever owns a folder on the way can put
+//! another in its place. So a path is only where a mount is looked for: it is opened without
+//! following links, what is there must have the number that the mount table gives to the mount that
+//! is meant, and what is unmounted is that descriptor's, or the name in a parent that is held by
+//! descriptor. Opening a mount's root with `O_PATH` and reading its number (fdinfo) asks no daemon
+//! of it.
 //!
-//! The way there may ask whoever serves another file system, which the mount lies on; a parent that was held before is no help,
-//! as it is asked for the last name each time. So it is gone as far as the kernel knows it; all else is a scout's to go, who is
-//! waited for with a limit. Only threads of their own go it themselves.
+//! The way there may ask whoever serves another file system, which the mount lies on; a parent that
+//! was held before is no help, as it is asked for the last name each time. So it is gone as far as
+//! the kernel knows it; all else is a scout's to go, who is waited for with a limit. Only threads
+//! of their own go it themselves.
 
 use crate::error::passes;
 use crate::fusermount;
@@ -24,8 +27,8 @@ use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// How often a mount is looked for again whose path leads elsewhere: each look costs microseconds, and somebody who exchanges
-/// folders all the time must be wrong once.
+/// How often a mount is looked for again whose path leads elsewhere: each look costs microseconds,
+/// and somebody who exchanges folders all the time must be wrong once.
 const LOOKS: u32 = 1000;
 /// How many scouts are sent for one mount.
 const SENT: u32 = 3;
@@ -35,19 +38,21 @@ const SENT: u32 = 3;
 pub enum How {
     /// Not if it is in use.
     Idle,
-    /// Not if it is in use; callers that wait for its daemon get an error first, whether it is in use or not.
+    /// Not if it is in use; callers that wait for its daemon get an error first, whether it is in
+    /// use or not.
     Forced,
     /// In use or not: it leaves the tree at once, and ends with its last use.
     Detached,
 }
 
-/// Takes the held mount away, wherever it is now; says whether that was done. What has its numbers is opened, which keeps it
-/// there, and `is_still` asked whether it is the held one.
+/// Takes the held mount away, wherever it is now; says whether that was done. What has its numbers
+/// is opened, which keeps it there, and `is_still` asked whether it is the held one.
 ///
 /// `scouts` go where one may have to wait; without them, this thread goes there itself.
 ///
 /// # Errors
-/// What the machine lacks for it now: a process, a thread, a descriptor, memory; or [`ErrorKind::TimedOut`].
+/// What the machine lacks for it now: a process, a thread, a descriptor, memory; or
+/// [`ErrorKind::TimedOut`].
 pub fn take_off(
     fact: &MountFact,
     how: How,
@@ -116,7 +121,8 @@ impl<'a> Walk<'a> {
         match walk_known(path) {
             // Nobody knows it, or somebody else serves it.
             Err(Errno::AGAIN | Errno::REMOTE) => {}
-            // Old kernels cannot be asked in this way, and filters of system calls may not let it through.
+            // Old kernels cannot be asked in this way, and filters of system calls may not let it
+            // through.
             Err(Errno::INVAL | Errno::NOSYS | Errno::PERM) => {}
             found => return found,
         }
@@ -129,7 +135,8 @@ impl<'a> Walk<'a> {
 /// Whether the way to `mount` can be gone without waiting for anybody, as far as is known.
 ///
 /// # Errors
-/// `ETIMEDOUT` if whoever serves a file system on it does not answer, `ESTALE` if it leads elsewhere.
+/// `ETIMEDOUT` if whoever serves a file system on it does not answer, `ESTALE` if it leads
+/// elsewhere.
 pub fn is_near(mount: &Mount, scouts: &Scouts) -> rustix::io::Result<bool> {
     let walk = Walk::by(Some(scouts));
     match open_root(mount, &walk) {
@@ -145,7 +152,8 @@ fn take_off_if(
     walk: &Walk<'_>,
     is_meant: impl FnOnce(BorrowedFd<'_>) -> bool,
 ) -> rustix::io::Result<()> {
-    // Whatever stands in the way there (a mount of another user's, which refuses root) may be gone at the next look.
+    // Whatever stands in the way there (a mount of another user's, which refuses root) may be gone
+    // at the next look.
     let (parent, name, there) = open_root(mount, walk).map_err(|why| match why {
         why if why == Errno::TIMEDOUT || passes(&why.into()) => why,
         _ => Errno::XDEV,
@@ -189,7 +197,8 @@ fn open_root(mount: &Mount, walk: &Walk<'_>) -> rustix::io::Result<(OwnedFd, OsS
     Ok((parent, name.to_owned(), there))
 }
 
-/// Takes the mount off whose root a descriptor of this thread's is, in use or not. Nobody is asked for the way there.
+/// Takes the mount off whose root a descriptor of this thread's is, in use or not. Nobody is asked
+/// for the way there.
 ///
 /// # Errors
 /// Those of umount(2).

@@ -1,10 +1,11 @@
 //! Who uses a mount: found without touching it, since its daemon may be dead, or hang.
 //!
-//! What may wait for that daemon is left alone: the memory of a process (its command line, environment and maps), since a page
-//! fault on the mount may hold its lock, so that a file that is mapped and closed is not seen. The links of /proc are in the
-//! kernel's own memory, and wait for an exec alone, so they are read with a limit ([`Readers`]). Where such a link leads to is
-//! looked at through a descriptor that is for nothing but looking (`O_PATH`), and of that only the number of its file system is
-//! asked for, which FUSE answers by itself.
+//! What may wait for that daemon is left alone: the memory of a process (its command line,
+//! environment and maps), since a page fault on the mount may hold its lock, so that a file that is
+//! mapped and closed is not seen. The links of /proc are in the kernel's own memory, and wait for
+//! an exec alone, so they are read with a limit ([`Readers`]). Where such a link leads to is looked
+//! at through a descriptor that is for nothing but looking (`O_PATH`), and of that only the number
+//! of its file system is asked for, which FUSE answers by itself.
 
 use crate::mounts;
 use crate::process::Readers;
@@ -18,7 +19,8 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Readers of all processes of this machine. Those whose exec waits are not to keep those of this mount from being looked at.
+/// Readers of all processes of this machine. Those whose exec waits are not to keep those of this
+/// mount from being looked at.
 static ALL: Readers = Readers::new();
 /// Things of one process that are named.
 const THINGS: usize = 3;
@@ -28,7 +30,8 @@ const THINGS: usize = 3;
 pub struct Users {
     /// Those who do.
     pub found: Vec<User>,
-    /// Processes that this user may not look at, or that are in an exec which waits for a file system.
+    /// Processes that this user may not look at, or that are in an exec which waits for a file
+    /// system.
     pub hidden: usize,
 }
 
@@ -122,7 +125,8 @@ fn of_in(device: &str, table: &[mounts::Mount]) -> Users {
     users
 }
 
-/// The same of a file system whose mount was taken off: what is mounted of it elsewhere keeps it as well.
+/// The same of a file system whose mount was taken off: what is mounted of it elsewhere keeps it as
+/// well.
 pub fn of_unmounted(device: &str) -> Users {
     let table = mounts::table().unwrap_or_default();
     let mut users = of_in(device, &table);
@@ -140,8 +144,8 @@ pub fn of_unmounted(device: &str) -> Users {
     users
 }
 
-/// Whether a process uses the file system `device` by another mount namespace than this one: the kernel, asked to unmount, does
-/// not count that.
+/// Whether a process uses the file system `device` by another mount namespace than this one: the
+/// kernel, asked to unmount, does not count that.
 pub fn is_used_elsewhere(device: &str) -> bool {
     let (Some(device), Some(here)) = (parse(device), own_namespace()) else {
         return false;

@@ -29,8 +29,8 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// Whether the daemon has begun to unmount, and nobody is known to have asked for it: it gave up by itself, as one does
-    /// that cannot reach its server, or has lost it.
+    /// Whether the daemon has begun to unmount, and nobody is known to have asked for it: it gave
+    /// up by itself, as one does that cannot reach its server, or has lost it.
     pub fn gave_up(&self) -> bool {
         const WISHES: u32 = ending::ASKED | ending::UNSEEN;
         self.served
@@ -83,8 +83,8 @@ pub fn decide(evidence: Evidence) -> Verdict {
 pub enum Next {
     /// At once, and in vain only so many times (`--max-crashes`).
     Anew,
-    /// At once, and then again and again for some time (`--retry-for`): nothing is known of why the last one did not come to
-    /// serve.
+    /// At once, and then again and again for some time (`--retry-for`): nothing is known of why the
+    /// last one did not come to serve.
     Again,
     /// After a pause, and again and again for some time: what the daemon needs is not there.
     Later,
@@ -121,11 +121,12 @@ pub enum Worth {
     Nothing,
 }
 
-/// What a death says of the request that the daemon had alone. `from_outside`: whether somebody else
-/// sent the signal, if that is known.
+/// What a death says of the request that the daemon had alone. `from_outside`: whether somebody
+/// else sent the signal, if that is known.
 ///
-/// What came from outside counts for nothing. Nobody tells who sent a signal that no handler has seen; but the kernel sends
-/// some of them never, or leaves a trace, so that it can be known even so, see [`NEVER_ITS_OWN`].
+/// What came from outside counts for nothing. Nobody tells who sent a signal that no handler has
+/// seen; but the kernel sends some of them never, or leaves a trace, so that it can be known even
+/// so, see [`NEVER_ITS_OWN`].
 pub fn blame(exit: Exit, detection: &Detection, from_outside: Option<bool>) -> Blame {
     match detection {
         Detection::Hang { .. } => Blame::Hang,
@@ -148,14 +149,15 @@ pub fn blame(exit: Exit, detection: &Detection, from_outside: Option<bool>) -> B
                 Blame::Own
             }
             Exit::Signal(signal) if NEVER_ITS_OWN.contains(&signal) => Blame::Outside,
-            // SIGKILL may be the kernel's, for want of memory: then it may be the daemon's own doing.
+            // SIGKILL may be the kernel's, for want of memory: then it may be the daemon's own
+            // doing.
             Exit::Signal(_) | Exit::Unknown => Blame::Unknown,
         },
     }
 }
 
-/// Signals by which the kernel does not answer anything that a program does: what did not send them to itself, which its
-/// shim tells, has them from somebody else.
+/// Signals by which the kernel does not answer anything that a program does: what did not send them
+/// to itself, which its shim tells, has them from somebody else.
 const NEVER_ITS_OWN: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
 /// The signals that a program gets for what it does itself, unless somebody sends them.
@@ -209,7 +211,8 @@ mod tests {
         let alone = Evidence { noted: ending::UNMOUNTS, exit: Exit::Code(0), ..ALIVE };
         assert!(alone.gave_up());
         assert_eq!(decide(alone), Verdict::Crash);
-        // Whose signals are not seen has the benefit of the doubt; so has one that ends by itself by design.
+        // Whose signals are not seen has the benefit of the doubt; so has one that ends by itself
+        // by design.
         let unseen = Evidence { noted: ending::UNMOUNTS | ending::UNSEEN, ..alone };
         assert_eq!(decide(unseen), Verdict::Clean { code: 0 });
         assert_eq!(decide(Evidence { ends_itself: true, ..alone }), Verdict::Clean { code: 0 });
@@ -232,7 +235,8 @@ mod tests {
         // One that served is replaced at once, whatever it died of.
         assert_eq!(next(true, Worth::Served, failed, alone), Next::Anew);
         assert_eq!(next(true, nothing, failed, death), Next::Anew);
-        // One that gave up without having served has the same trouble as one that did not come so far.
+        // One that gave up without having served has the same trouble as one that did not come so
+        // far.
         assert_eq!(next(true, Worth::Idle, Exit::Code(0), alone), Next::Later);
         assert_eq!(next(false, nothing, failed, &Detection::Takeover), Next::Anew);
     }

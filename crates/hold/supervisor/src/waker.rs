@@ -1,7 +1,8 @@
 //! Waking a daemon that sleeps in the kernel's read, by a thread of its own.
 //!
-//! What wakes it is a write to the FUSE device, and that waits in the kernel until the daemon has answered INIT; a daemon that
-//! never does would hold up whoever writes. Nothing that a daemon can write is believed in the question whether it has.
+//! What wakes it is a write to the FUSE device, and that waits in the kernel until the daemon has
+//! answered INIT; a daemon that never does would hold up whoever writes. Nothing that a daemon can
+//! write is believed in the question whether it has.
 
 use crate::threads;
 use rustix::fd::OwnedFd;
@@ -51,8 +52,9 @@ impl Waker {
         Ok(waker)
     }
 
-    /// Wakes one of the daemon's threads, by a file that the kernel knows (see [`belay_wire::build::kick`]). `worth`: if the
-    /// kernel refuses that, as it knows no file, it is to be told.
+    /// Wakes one of the daemon's threads, by a file that the kernel knows (see
+    /// [`belay_wire::build::kick`]). `worth`: if the kernel refuses that, as it knows no file, it
+    /// is to be told.
     pub fn kick(&self, device: OwnedFd, file: Option<u64>, worth: bool) {
         let message = belay_wire::build::kick(file);
         let _ = self.wishes.try_send(Kick { device, message, worth });

@@ -1,5 +1,5 @@
-//! docs/status-json.md shows the JSON as it is: its examples have every field and no other, and every
-//! field is explained.
+//! docs/status-json.md shows the JSON as it is: its examples have every field and no other, and
+//! every field is explained.
 
 use belay_supervisor::report::Report;
 use belay_supervisor::status::Status;

@@ -12,7 +12,8 @@ use crate::run_file::{Results, RunFile, VERSION};
 /// Arguments of every measurement.
 #[derive(Args, Clone, Debug)]
 pub struct Common {
-    /// The CPU for clients, daemons and belay: its number, `last`, or `none` to let the scheduler place them
+    /// The CPU for clients, daemons and belay: its number, `last`, or `none` to let the scheduler
+    /// place them
     #[arg(long, default_value = "last", value_name = "CPU")]
     pin: Pin,
     /// Where to write the results file
@@ -36,7 +37,8 @@ pub struct Begun {
 }
 
 impl Begun {
-    /// Collects what is to be told of a run, and places this process; `name` is that of the results file.
+    /// Collects what is to be told of a run, and places this process; `name` is that of the results
+    /// file.
     pub fn new(common: &Common, name: &str) -> Result<Self> {
         // Before pinning, which changes how many CPUs this process sees.
         let machine = machine::describe();
@@ -96,7 +98,8 @@ pub fn describe(
     )
 }
 
-/// The command line as a reader can repeat it: the program's name without its directory, words quoted where needed.
+/// The command line as a reader can repeat it: the program's name without its directory, words
+/// quoted where needed.
 fn command_line(words: impl Iterator<Item = String>) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+".contains(c);
     let line: Vec<String> = words

@@ -41,8 +41,8 @@ pub struct Plan {
     pub seed: u64,
 }
 
-/// Measures one daemon; `held` false leaves the kills out. Where holding it fails, that goes to `failures`, and the
-/// figures of the bare daemon are returned all the same.
+/// Measures one daemon; `held` false leaves the kills out. Where holding it fails, that goes to
+/// `failures`, and the figures of the bare daemon are returned all the same.
 pub fn measure(
     kind: Kind,
     plan: &Plan,
@@ -60,7 +60,8 @@ pub fn measure(
         load: Load { before: machine::load(), after: 0.0 },
         ..BlackoutFixture::default()
     };
-    // Half of the starts before the kills and half after, so that a change of the machine shows in both.
+    // Half of the starts before the kills and half after, so that a change of the machine shows in
+    // both.
     let half = plan.starts.div_ceil(2);
     result.bare_start_us = bare_starts(kind, half)?;
     if held && let Err(error) = kill_held(kind, plan, tree, &mut result) {
@@ -76,7 +77,8 @@ fn us(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
-/// Times `count` starts of the bare daemon: from the spawn of the process to the first answered listing.
+/// Times `count` starts of the bare daemon: from the spawn of the process to the first answered
+/// listing.
 ///
 /// The back end is prepared once; then its daemon's own command line is run again and again.
 pub fn bare_starts(kind: Kind, count: usize) -> Result<Vec<f64>> {
@@ -179,7 +181,8 @@ fn kill_often(fixture: &Fixture, plan: &Plan, probe: &Probe) -> Result<Vec<Kill>
     Ok(kills)
 }
 
-/// Waits until belay has counted this many crashes: only then is its `daemon.pid` that of the successor.
+/// Waits until belay has counted this many crashes: only then is its `daemon.pid` that of the
+/// successor.
 fn wait_for_crash(fixture: &Fixture, number: usize) -> Result<()> {
     let deadline = Instant::now() + LIMIT;
     while fixtures::crashes(fixture)? < number as u64 {

@@ -1,9 +1,12 @@
-//! What it costs to carry a message between a relay's two ends: through the relay's memory, or by splice(2) through a pipe.
+//! What it costs to carry a message between a relay's two ends: through the relay's memory, or by
+//! splice(2) through a pipe.
 //!
-//! One thread is daemon, relay and kernel in turn, so nothing here is a change of context: what is compared is the way of the data alone.
-//! The socket is the one that a relay gives its daemon: each message is one piece of it, which the daemon takes with one read(2).
-//! The device is left out on both ways, as it moves each byte once on either: a reply goes to `/dev/null`, and a request comes from the
-//! page cache, of whose pages splice(2) passes on references. So splice(2) is shown better than it can be.
+//! One thread is daemon, relay and kernel in turn, so nothing here is a change of context: what is
+//! compared is the way of the data alone. The socket is the one that a relay gives its daemon: each
+//! message is one piece of it, which the daemon takes with one read(2). The device is left out on
+//! both ways, as it moves each byte once on either: a reply goes to `/dev/null`, and a request
+//! comes from the page cache, of whose pages splice(2) passes on references. So splice(2) is shown
+//! better than it can be.
 
 pub mod model;
 

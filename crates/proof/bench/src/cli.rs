@@ -47,11 +47,13 @@ enum Command {
     Refuse(RefuseArgs),
     /// What one crash in the middle of a sort costs, as in the Re-FUSE study
     Restart(RestartArgs),
-    /// What holding a daemon that buffers costs whole programs: the benchmarks of the Membrane study
+    /// What holding a daemon that buffers costs whole programs: the benchmarks of the Membrane
+    /// study
     Membrane(MembraneArgs),
     /// How long a recovery takes by how much there is to be recovered, as in the Membrane study
     Recovery(RecoveryArgs),
-    /// What layouts of a volume cost, and which of them survive power failures, as in the study of Loris
+    /// What layouts of a volume cost, and which of them survive power failures, as in the study of
+    /// Loris
     Layouts(LayoutsArgs),
     /// Tables, plots and CSV from results files
     Report(ReportArgs),
@@ -73,7 +75,8 @@ struct CostArgs {
     /// Pairs of samples for each operation [default: 30, with --quick 6]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
-    /// Starts of both daemons, best an even number, over which the rounds are spread [default: 6, with --quick 2]
+    /// Starts of both daemons, best an even number, over which the rounds are spread [default: 6,
+    /// with --quick 2]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     sessions: Option<u16>,
     /// Aimed length of one sample in milliseconds [default: 40, with --quick 20]

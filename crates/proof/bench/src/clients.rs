@@ -26,8 +26,8 @@ pub trait Worker: Send {
     }
 }
 
-/// Runs one batch: each worker, on a thread of its own, does `count` operations. Returns the time from the first
-/// worker's start to the last one's end.
+/// Runs one batch: each worker, on a thread of its own, does `count` operations. Returns the time
+/// from the first worker's start to the last one's end.
 ///
 /// A single worker runs on the calling thread. Threads inherit the caller's CPU placement.
 pub fn sample(workers: &mut [Box<dyn Worker>], count: u64) -> Result<Duration> {
@@ -57,7 +57,8 @@ pub fn sample(workers: &mut [Box<dyn Worker>], count: u64) -> Result<Duration> {
     Ok(end - start)
 }
 
-/// Every thread passes both barriers whatever happens, so that a failure of one never leaves the others waiting.
+/// Every thread passes both barriers whatever happens, so that a failure of one never leaves the
+/// others waiting.
 fn one_of_many(
     worker: &mut dyn Worker,
     count: u64,

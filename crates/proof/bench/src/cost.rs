@@ -1,12 +1,13 @@
 //! What holding a daemon costs each operation: held against bare, in pairs.
 //!
-//! Both mounts are up at the same time, and samples are taken strictly in turn, bare, held, bare, held, so that a slow
-//! change of the machine touches both alike and every sample finds the CPU's caches as the other side left them. (With
-//! bare, held, held, bare, each second sample would find them warm: seen to be 15 % faster where much data is moved.)
-//! The two samples of a pair give one ratio; [`crate::pairs`] makes the result of these. Each sample is one batch of
-//! the operation, long enough that the clock and the start of threads do not matter. As the chance placement of a
-//! process in memory stays with it for life, both daemons are started anew several times ("sessions") in the course of
-//! the rounds, and take turns in who is first.
+//! Both mounts are up at the same time, and samples are taken strictly in turn, bare, held, bare,
+//! held, so that a slow change of the machine touches both alike and every sample finds the CPU's
+//! caches as the other side left them. (With bare, held, held, bare, each second sample would find
+//! them warm: seen to be 15 % faster where much data is moved.) The two samples of a pair give one
+//! ratio; [`crate::pairs`] makes the result of these. Each sample is one batch of the operation,
+//! long enough that the clock and the start of threads do not matter. As the chance placement of a
+//! process in memory stays with it for life, both daemons are started anew several times
+//! ("sessions") in the course of the rounds, and take turns in who is first.
 
 use std::path::Path;
 use std::time::Duration;
@@ -233,7 +234,8 @@ fn calibrate(workers: &mut [Box<dyn Worker>], aim: Duration, limit: u64) -> Resu
             return Ok(batch.min(limit));
         }
         let wanted = aim.as_secs_f64() / elapsed.as_secs_f64().max(1e-9) * batch as f64 * 1.1;
-        // Grow by bounded steps: the first samples are cold and slow to no purpose, or too short to tell.
+        // Grow by bounded steps: the first samples are cold and slow to no purpose, or too short to
+        // tell.
         batch = (wanted.ceil() as u64).clamp(batch + 1, batch * 8).min(limit);
     }
 }

@@ -1,4 +1,5 @@
-//! The daemons under measurement: `belay-fixtures`'s fixtures, with the settings that a measurement needs.
+//! The daemons under measurement: `belay-fixtures`'s fixtures, with the settings that a measurement
+//! needs.
 
 use anyhow::{Result, bail};
 use belay_fixtures::{Fixture, FixtureOptions, Kind, Mode, find_number};
@@ -25,7 +26,8 @@ impl std::str::FromStr for Fixtures {
     }
 }
 
-/// Starts a bare or a held daemon such that every call reaches it: no time-out of the kernel's caches is above zero.
+/// Starts a bare or a held daemon such that every call reaches it: no time-out of the kernel's
+/// caches is above zero.
 ///
 /// `nodes` is how many files will be made on it besides a measurement's own.
 pub fn start(kind: Kind, held: bool, nodes: u64) -> Result<Fixture> {

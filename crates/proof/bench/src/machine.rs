@@ -55,7 +55,8 @@ pub fn allowed_cpus(pid: u32) -> String {
 /// What `--pin` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pin {
-    /// The highest-numbered CPU that this process may use: the lowest ones often serve the interrupts.
+    /// The highest-numbered CPU that this process may use: the lowest ones often serve the
+    /// interrupts.
     Last,
     /// This CPU.
     Cpu(usize),

@@ -17,7 +17,8 @@ const STEPS: u64 = 4;
 /// How long to wait at most for the supervisor to have drained what was recorded.
 const SETTLE: Duration = Duration::from_secs(10);
 
-/// Measures one daemon with up to `nodes` nodes and `open_files` open files; `aa` compares bare with bare.
+/// Measures one daemon with up to `nodes` nodes and `open_files` open files; `aa` compares bare
+/// with bare.
 pub fn measure(kind: Kind, nodes: u64, open_files: u64, aa: bool) -> Result<MemoryFixture> {
     let (nodes, open_files) = fixtures::capped(kind, nodes, open_files)?;
     let tree = NodeTree::of_nodes(nodes);
@@ -42,7 +43,8 @@ pub fn measure(kind: Kind, nodes: u64, open_files: u64, aa: bool) -> Result<Memo
 
 /// Measures while more and more nodes are looked up, and then with files open.
 fn climb(fixture: &Fixture, tree: NodeTree, open_files: u64) -> Result<Vec<MemoryPoint>> {
-    // Where the tree must be made through the mount, making it caches its nodes, and there is no climb to watch.
+    // Where the tree must be made through the mount, making it caches its nodes, and there is no
+    // climb to watch.
     let behind = fixture.kind().backed_by_directory();
     let mut points = vec![settled(fixture, 0, 0)?];
     tree.build(if behind { fixture.backing() } else { fixture.root() })?;
@@ -153,8 +155,9 @@ mod tests {
 
     #[test]
     fn held_minus_bare_is_told_apart_by_owner() {
-        // Bare: 1 MB and 300 bytes a node. Held: 50 more in the daemon for each node and 4 KB more fixed; belay has
-        // 2 MB in two processes, 64 KB of recorder, and grows by 120 bytes a node and 40 an open file.
+        // Bare: 1 MB and 300 bytes a node. Held: 50 more in the daemon for each node and 4 KB more
+        // fixed; belay has 2 MB in two processes, 64 KB of recorder, and grows by 120 bytes a node
+        // and 40 an open file.
         let bare = |nodes: u64, open_files: u64| MemoryPoint {
             nodes,
             open_files,

@@ -1,4 +1,5 @@
-//! What is measured, as it stands in a results file ([`crate::run_file`]): parts that know nothing of it.
+//! What is measured, as it stands in a results file ([`crate::run_file`]): parts that know nothing
+//! of it.
 //!
 //! Times are in microseconds and sizes in bytes unless a field's name says otherwise.
 
@@ -102,8 +103,9 @@ pub struct CostCase {
     pub bare_us: f64,
     /// Median time of one operation, held.
     pub held_us: f64,
-    /// `read` and `write` calls of the daemon for one operation, bare and held: evidence that the operation reaches
-    /// the daemon and is not answered from the kernel's caches. Absent where the kernel does not count them.
+    /// `read` and `write` calls of the daemon for one operation, bare and held: evidence that the
+    /// operation reaches the daemon and is not answered from the kernel's caches. Absent where the
+    /// kernel does not count them.
     pub daemon_calls_per_op: Option<[f64; 2]>,
     /// The samples, in the order in which they were taken.
     pub pairs: Vec<Pair>,
@@ -153,7 +155,8 @@ pub struct MemoryFixture {
     pub nodes: u64,
     /// Files held open besides.
     pub open_files: u64,
-    /// Measurements of the bare daemon while nodes were looked up, and with files open as the last one.
+    /// Measurements of the bare daemon while nodes were looked up, and with files open as the last
+    /// one.
     pub bare: Vec<MemoryPoint>,
     /// The same with the daemon held.
     pub held: Vec<MemoryPoint>,
@@ -174,7 +177,8 @@ pub struct MemoryPoint {
     pub supervisor: Option<ProcessMemory>,
     /// The keeper; absent for a bare daemon.
     pub keeper: Option<ProcessMemory>,
-    /// Memory of the distinct memfd files that these processes hold open, mapped or not: the recorder.
+    /// Memory of the distinct memfd files that these processes hold open, mapped or not: the
+    /// recorder.
     pub memfd: u64,
 }
 
@@ -193,7 +197,8 @@ pub struct ProcessMemory {
 
 /// Figures of one daemon's memory. All differences are held minus bare.
 ///
-/// "belay" is the supervisor's and the keeper's memory outside shared memory, and all of the recorder's memfd.
+/// "belay" is the supervisor's and the keeper's memory outside shared memory, and all of the
+/// recorder's memfd.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct MemorySummary {
     /// belay's memory before any node is looked up.

@@ -31,7 +31,8 @@ impl NodeTree {
         self.files
     }
 
-    /// Number of nodes that the first `files` files bring with them: themselves and the directories above.
+    /// Number of nodes that the first `files` files bring with them: themselves and the directories
+    /// above.
     pub fn nodes_with(files: u64) -> u64 {
         if files == 0 { 0 } else { files + files.div_ceil(PER_DIRECTORY) + 1 }
     }

@@ -1,10 +1,11 @@
 //! From pairs of samples to one ratio.
 //!
-//! Whichever of the two daemons is set up first in a session was seen to be up to 5 % slower than the other throughout
-//! it, for operations that move much data, even with both bare: it got other memory. So sessions take turns in who is
-//! first, and the estimate weighs both orders alike: it is the geometric mean of the median ratio of the sessions in
-//! which bare was first and of those in which held was. As the samples of one session share its luck, the confidence
-//! interval comes from a bootstrap that draws whole sessions before it draws pairs.
+//! Whichever of the two daemons is set up first in a session was seen to be up to 5 % slower than
+//! the other throughout it, for operations that move much data, even with both bare: it got other
+//! memory. So sessions take turns in who is first, and the estimate weighs both orders alike: it is
+//! the geometric mean of the median ratio of the sessions in which bare was first and of those in
+//! which held was. As the samples of one session share its luck, the confidence interval comes from
+//! a bootstrap that draws whole sessions before it draws pairs.
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -58,7 +59,8 @@ fn balanced(orders: &[Vec<Session>]) -> Option<f64> {
     geometric_mean(&medians)
 }
 
-/// One draw: of each order as many sessions as there are, with replacement, and of each as many pairs.
+/// One draw: of each order as many sessions as there are, with replacement, and of each as many
+/// pairs.
 fn draw(orders: &[Vec<Session>], random: &mut impl Rng) -> Vec<Vec<Session>> {
     let again = |session: &Session, random: &mut _| -> Session {
         (0..session.len()).filter_map(|_| session.choose(random).copied()).collect()
@@ -113,7 +115,8 @@ mod tests {
 
     #[test]
     fn being_set_up_first_cancels_out() {
-        // Held costs nothing, but who is set up first is 5 % slower, and bare is first in two sessions of three.
+        // Held costs nothing, but who is set up first is 5 % slower, and bare is first in two
+        // sessions of three.
         let pairs: Vec<Pair> = [(0, 1.0 / 1.05), (1, 1.05), (2, 1.0 / 1.05)]
             .into_iter()
             .flat_map(|(session, ratio)| (0..5).map(move |_| pair(session, 10.0, ratio)))

@@ -36,7 +36,8 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Starts asking: in turn a `stat` of one of `paths`, and a read from one of them that is held open.
+    /// Starts asking: in turn a `stat` of one of `paths`, and a read from one of them that is held
+    /// open.
     ///
     /// All `paths` are files on the mount of [`READ_SIZE`] bytes at least, which do not change.
     pub fn start(paths: Vec<PathBuf>) -> Result<Self> {
@@ -113,7 +114,8 @@ struct Target {
 impl Target {
     fn new(path: PathBuf) -> Result<Self> {
         use std::os::unix::fs::MetadataExt;
-        // Past the page cache if it can be, so that the daemon has to answer; else the pages are dropped each time.
+        // Past the page cache if it can be, so that the daemon has to answer; else the pages are
+        // dropped each time.
         let open = |flags: OFlags| {
             let flags = i32::try_from(flags.bits()).unwrap_or(0);
             File::options().read(true).custom_flags(flags).open(&path)
@@ -223,8 +225,8 @@ pub struct Kill {
     pub until: Duration,
 }
 
-/// Finds the longest gap around each kill: of those that end after the kill and begin before its window's end.
-/// `answers` and `kills` are ascending.
+/// Finds the longest gap around each kill: of those that end after the kill and begin before its
+/// window's end. `answers` and `kills` are ascending.
 pub fn gaps(answers: &[Duration], kills: &[Kill]) -> Gaps {
     let mut found = Gaps::default();
     let mut kills = kills.iter().peekable();
@@ -255,7 +257,8 @@ mod tests {
     #[test]
     fn the_longest_gap_around_each_kill_is_found() {
         let answers = ms(&[0, 1, 2, 12, 13, 17, 18, 100, 101, 102, 109, 110, 111]);
-        // Killed at 2.5 (a gap of 10, then one of 4), and at 102 (a gap of 7); the one of 82 is nobody's.
+        // Killed at 2.5 (a gap of 10, then one of 4), and at 102 (a gap of 7); the one of 82 is
+        // nobody's.
         let kill = |at: u64, until: u64| Kill {
             at: Duration::from_micros(at),
             until: Duration::from_micros(until),

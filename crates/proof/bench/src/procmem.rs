@@ -59,8 +59,8 @@ pub fn memfd_bytes(pids: &[u32]) -> Result<u64> {
 /// `f_type` of a tmpfs (linux/magic.h).
 const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
-/// Identity and size of a memory file of belay's kind behind a `/proc` link. Other files are not touched: their file system may be the
-/// one under measurement.
+/// Identity and size of a memory file of belay's kind behind a `/proc` link. Other files are not
+/// touched: their file system may be the one under measurement.
 fn memfd(link: &Path) -> Option<((u64, u64), u64)> {
     let target = fs::read_link(link).ok()?;
     let target = target.to_str()?;
@@ -74,7 +74,8 @@ fn memfd(link: &Path) -> Option<((u64, u64), u64)> {
     Some(((meta.dev(), meta.ino()), meta.blocks() * 512))
 }
 
-/// How many calls of the `read` and `write` families the process has made; `None` where the kernel does not count.
+/// How many calls of the `read` and `write` families the process has made; `None` where the kernel
+/// does not count.
 pub fn io_calls(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
     let count = |key| field(&text, key, ':')?.parse::<u64>().ok();

@@ -1,8 +1,9 @@
 //! The results file: what a benchmark run leaves behind, documented and versioned.
 //!
-//! Each run writes one JSON file, a [`RunFile`]. Times are in microseconds and sizes in bytes unless a field's name
-//! says otherwise. Raw samples are kept beside the summaries, so every figure can be recomputed. [`VERSION`] grows
-//! when a field changes its meaning or goes away; readers ignore fields that they do not know.
+//! Each run writes one JSON file, a [`RunFile`]. Times are in microseconds and sizes in bytes
+//! unless a field's name says otherwise. Raw samples are kept beside the summaries, so every figure
+//! can be recomputed. [`VERSION`] grows when a field changes its meaning or goes away; readers
+//! ignore fields that they do not know.
 
 use std::path::Path;
 

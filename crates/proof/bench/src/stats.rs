@@ -1,12 +1,14 @@
 //! The statistics that the benchmarks report.
 //!
-//! Everything here is a pure function of its samples, so that a figure in the report can be recomputed from the
-//! results file. Medians and order statistics are used throughout: timings have long one-sided tails, and a mean of
-//! them says more about the neighbours on the machine than about the program.
+//! Everything here is a pure function of its samples, so that a figure in the report can be
+//! recomputed from the results file. Medians and order statistics are used throughout: timings have
+//! long one-sided tails, and a mean of them says more about the neighbours on the machine than
+//! about the program.
 
 use serde::{Deserialize, Serialize};
 
-/// The `q`-quantile (0 ≤ `q` ≤ 1) with linear interpolation between the two nearest samples; `None` without samples.
+/// The `q`-quantile (0 ≤ `q` ≤ 1) with linear interpolation between the two nearest samples; `None`
+/// without samples.
 ///
 /// Samples that are not finite are ignored.
 pub fn percentile(samples: &[f64], q: f64) -> Option<f64> {
@@ -74,7 +76,8 @@ impl Spread {
     }
 }
 
-/// The distribution-free 95 % confidence interval of the median, from order statistics (the sign test's interval).
+/// The distribution-free 95 % confidence interval of the median, from order statistics (the sign
+/// test's interval).
 ///
 /// With fewer than six samples no such interval exists, and the whole range is returned.
 pub fn median_interval(samples: &[f64]) -> Option<(f64, f64)> {
@@ -83,7 +86,8 @@ pub fn median_interval(samples: &[f64]) -> Option<(f64, f64)> {
     if n == 0 {
         return None;
     }
-    // The largest k with P(Binomial(n, 1/2) < k) <= 2.5 %: the k-th smallest and k-th largest bound the median.
+    // The largest k with P(Binomial(n, 1/2) < k) <= 2.5 %: the k-th smallest and k-th largest bound
+    // the median.
     let mut term = 0.5f64.powi(i32::try_from(n).ok()?);
     let mut below = 0.0;
     let mut k = 0;
@@ -152,8 +156,8 @@ mod tests {
 
     #[test]
     fn median_interval_matches_the_sign_test_tables() {
-        // Tables of the sign test: n = 6 gives the extremes, n = 10 the 2nd and 9th, n = 15 the 4th and 12th,
-        // n = 25 the 8th and 18th.
+        // Tables of the sign test: n = 6 gives the extremes, n = 10 the 2nd and 9th, n = 15 the 4th
+        // and 12th, n = 25 the 8th and 18th.
         for (n, low, high) in [(6, 1, 6), (10, 2, 9), (15, 4, 12), (25, 8, 18)] {
             let samples: Vec<f64> = (1..=n).map(f64::from).collect();
             let expected = (f64::from(low), f64::from(high));

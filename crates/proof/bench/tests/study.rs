@@ -1,5 +1,5 @@
-//! The benchmarks of the Re-FUSE and Membrane studies, in little: they run from end to end, and their results can be read. No figure is
-//! judged here.
+//! The benchmarks of the Re-FUSE and Membrane studies, in little: they run from end to end, and
+//! their results can be read. No figure is judged here.
 
 use std::path::Path;
 use std::process::Command;
@@ -98,7 +98,8 @@ fn tables_come_out_of_short_runs() {
     for crash in fixture["crashes"].as_array().unwrap() {
         let phases = &crash["phases_us"];
         let at = |name: &str| phases[name].as_f64().unwrap();
-        // Not `spawned`: that is when the supervisor came back from the start, and the successor may be quicker.
+        // Not `spawned`: that is when the supervisor came back from the start, and the successor
+        // may be quicker.
         assert!(at("attached") <= at("first_read") && at("first_read") <= at("ready"), "{crash}");
         assert!(crash["blackout_us"].as_f64().unwrap() >= at("ready"), "{crash}");
     }

@@ -20,8 +20,8 @@ pub enum Oracle {
 /// What is compared, and what is not because it may rightly differ.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Link counts: high-level daemons keep an unlinked open file under a hidden name until the kernel releases it,
-    /// which it does at a time of its own.
+    /// Link counts: high-level daemons keep an unlinked open file under a hidden name until the
+    /// kernel releases it, which it does at a time of its own.
     links: bool,
     /// The file system's type and name limit, which a plain directory has otherwise.
     fs: bool,
@@ -66,8 +66,8 @@ impl Rules {
                     && (a.mode == b.mode || a.kind == 'd' && !self.directory_modes)
                     && a.size == b.size
                     && (!self.links || a.nlink == b.nlink)
-                    // Where the bare daemon changes a number itself, none is expected to last. What may change
-                    // does so at different operations on the two sides.
+                    // Where the bare daemon changes a number itself, none is expected to last. What
+                    // may change does so at different operations on the two sides.
                     && !(a.ino_stable == Some(true) && b.ino_stable == Some(false))
             }
             (Outcome::Ok(Value::Fs { .. }), Outcome::Ok(Value::Fs { .. })) if !self.fs => true,

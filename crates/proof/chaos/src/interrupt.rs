@@ -11,7 +11,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 pub fn flag() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // In this order: the first signal finds the flag unset and sets it, the second finds it set.
+        // In this order: the first signal finds the flag unset and sets it, the second finds it
+        // set.
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&flag))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
             .context("registering a signal handler")?;

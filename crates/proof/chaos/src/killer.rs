@@ -12,8 +12,8 @@ use rand_chacha::ChaCha12Rng;
 
 use crate::interrupt::Stop;
 
-/// After so long it is clear that a daemon has survived a signal: Rust's runtime catches SIGSEGV, and lets those be that
-/// somebody has sent.
+/// After so long it is clear that a daemon has survived a signal: Rust's runtime catches SIGSEGV,
+/// and lets those be that somebody has sent.
 const SURVIVED: Duration = Duration::from_secs(2);
 /// How long a successor may take to appear.
 const SUCCESSOR: Duration = Duration::from_secs(60);
@@ -24,7 +24,8 @@ pub struct Plan {
     pub seed: u64,
     /// Mean time from a successor's start to its death, beyond what the start takes.
     pub every: Duration,
-    /// How long the start of a bare one takes. Some of the kills are meant for it, most for what comes after.
+    /// How long the start of a bare one takes. Some of the kills are meant for it, most for what
+    /// comes after.
     pub start: Duration,
     /// Drawn from with equal chances.
     pub signals: Vec<Signal>,
@@ -60,8 +61,8 @@ impl Toll {
     }
 }
 
-/// A fixture held by belay, with these arguments, for somebody who kills its daemon: however often it
-/// dies, that is not its own fault, so belay is not to give it up, unless the arguments say so.
+/// A fixture held by belay, with these arguments, for somebody who kills its daemon: however often
+/// it dies, that is not its own fault, so belay is not to give it up, unless the arguments say so.
 pub fn held(belay_args: &[String]) -> Mode {
     let mut extra_args = belay_args.to_vec();
     if !extra_args.iter().any(|arg| arg.starts_with("--max-crashes")) {
@@ -70,7 +71,8 @@ pub fn held(belay_args: &[String]) -> Mode {
     Mode::Held { extra_args }
 }
 
-/// Kills until it is stopped or has killed enough. Meant for a thread of its own; failures are left in the toll.
+/// Kills until it is stopped or has killed enough. Meant for a thread of its own; failures are left
+/// in the toll.
 pub fn run(fixture: &Fixture, plan: &Plan, toll: &Toll) {
     if let Err(error) = hunt(fixture, plan, toll) {
         *toll.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(format!("{error:#}"));
@@ -84,8 +86,8 @@ fn hunt(fixture: &Fixture, plan: &Plan, toll: &Toll) -> Result<()> {
     }
     let mut victim = fixture.daemon_pid()?;
     while plan.limit.is_none_or(|limit| toll.kills() < limit) {
-        // One in ten dies as soon as it is seen: probably while it recovers. Most are waited for until they serve: how long
-        // that takes changes with what else the machine does.
+        // One in ten dies as soon as it is seen: probably while it recovers. Most are waited for
+        // until they serve: how long that takes changes with what else the machine does.
         if rng.random_bool(0.8) {
             serving(fixture, plan.start, &toll.stop)?;
         }

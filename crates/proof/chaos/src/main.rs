@@ -37,42 +37,52 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Drive the same random operations against a held mount under fire and against an oracle, and compare
+    /// Drive the same random operations against a held mount under fire and against an oracle, and
+    /// compare
     ///
-    /// Every result is compared as it comes, and the trees at the end. The sequence depends on seed and number of
-    /// processes alone, so a divergence can be replayed; the moments of the kills are new each time.
+    /// Every result is compared as it comes, and the trees at the end. The sequence depends on seed
+    /// and number of processes alone, so a divergence can be replayed; the moments of the kills are
+    /// new each time.
     Soak(soak::SoakArgs),
     /// Show it: real work on a real sshfs whose daemon is killed again and again
     Demo(demo::DemoArgs),
-    /// Run a file system test suite on the bare daemon and on the held mount under fire, and compare test by test
+    /// Run a file system test suite on the bare daemon and on the held mount under fire, and
+    /// compare test by test
     Suite(suite::SuiteArgs),
     /// Crash daemons systematically, and tabulate what applications and file systems see of it
     Study(study::StudyArgs),
-    /// Kill belay, daemon and applications at once, lose what was not synced, and check what is left on the image
+    /// Kill belay, daemon and applications at once, lose what was not synced, and check what is
+    /// left on the image
     ///
-    /// The image lies on a disk of this program's own, which notes each write and sync. When the power goes, of what was not
-    /// synced any part may be missing. After `belay repair` the image has to be clean, with all that was acknowledged as
-    /// durable, and each application's files as they were at one instant.
+    /// The image lies on a disk of this program's own, which notes each write and sync. When the
+    /// power goes, of what was not synced any part may be missing. After `belay repair` the image
+    /// has to be clean, with all that was acknowledged as durable, and each application's files as
+    /// they were at one instant.
     Powercut(powercut::PowercutArgs),
-    /// Cut the power of an emulated machine in which belay works, and check what is left on the image
+    /// Cut the power of an emulated machine in which belay works, and check what is left on the
+    /// image
     ///
-    /// As `powercut`, but the kernel is lost as well with all that it had not written yet. Needs what `scripts/setup-vm`
-    /// prepares, and root for a loop device.
+    /// As `powercut`, but the kernel is lost as well with all that it had not written yet. Needs
+    /// what `scripts/setup-vm` prepares, and root for a loop device.
     PowercutVm(powercut::vm::VmArgs),
     /// The machine that loses its power (started by `powercut`)
     #[command(hide = true)]
     PowercutMachine(powercut::MachineArgs),
-    /// Soak every daemon of the table (archives, overlays, encryption, object stores and more), one after the other
+    /// Soak every daemon of the table (archives, overlays, encryption, object stores and more), one
+    /// after the other
     Zoo(zoo::ZooArgs),
     /// Find out by `belay qualify` which policy each daemon of the table needs
     Certify(zoo::certify::CertifyArgs),
-    /// Write pages anew from their results (soak, power failures, studies), or look whether they are true
+    /// Write pages anew from their results (soak, power failures, studies), or look whether they
+    /// are true
     Page(page::PageArgs),
     /// Write the page about the daemons from the results
     ZooPage(zoo::page::PageArgs),
-    /// Scribble over the memory that belay shares with a daemon, under load: it may lose the mount, and nothing else
+    /// Scribble over the memory that belay shares with a daemon, under load: it may lose the mount,
+    /// and nothing else
     Scribble(scribble::ScribbleArgs),
-    /// Take the server of an sshfs away, and sshfs with it, for a while, again and again: whoever works on the mount waits
+    /// Take the server of an sshfs away, and sshfs with it, for a while, again and again: whoever
+    /// works on the mount waits
     Away(away::AwayArgs),
     /// Work on a mount whose server goes away (started by `away`)
     #[command(hide = true)]

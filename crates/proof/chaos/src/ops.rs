@@ -53,8 +53,8 @@ pub enum Whence {
     Hole,
 }
 
-/// One operation. Paths are relative to the root; data is made from a seed; a slot without an open file makes the
-/// operation void.
+/// One operation. Paths are relative to the root; data is made from a seed; a slot without an open
+/// file makes the operation void.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {
     Open {
@@ -298,8 +298,8 @@ pub struct Attr {
     pub size: Option<u64>,
     /// Of files.
     pub nlink: Option<u64>,
-    /// Whether the object still has the inode number that it had, as far as it is known. `None` if the number is
-    /// another one, and may be.
+    /// Whether the object still has the inode number that it had, as far as it is known. `None` if
+    /// the number is another one, and may be.
     pub ino_stable: Option<bool>,
 }
 
@@ -383,8 +383,8 @@ pub struct Batch {
     pub ops: Vec<Op>,
 }
 
-/// A piece of the sequence: first all workers at once, each in its own tree, then the shared batches one after the
-/// other.
+/// A piece of the sequence: first all workers at once, each in its own tree, then the shared
+/// batches one after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Round {
     pub own: Vec<Batch>,

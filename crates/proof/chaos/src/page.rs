@@ -45,7 +45,8 @@ pub fn run(args: &PageArgs) -> Result<bool> {
     Ok(all_true)
 }
 
-/// Writes a page; or looks whether it is there as it would be written, and says if not how it is written `again`.
+/// Writes a page; or looks whether it is there as it would be written, and says if not how it is
+/// written `again`.
 ///
 /// # Errors
 /// When it cannot be read or written.

@@ -30,7 +30,8 @@ struct Worker {
 }
 
 impl Pool {
-    /// Starts so many workers on `fixture`. An operation that takes longer than `limit` counts as hanging.
+    /// Starts so many workers on `fixture`. An operation that takes longer than `limit` counts as
+    /// hanging.
     pub fn start(
         name: &'static str,
         fixture: &Fixture,

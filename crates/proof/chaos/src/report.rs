@@ -108,7 +108,8 @@ pub struct FixtureReport {
     pub void: u64,
     pub kills: u64,
     pub divergences: u64,
-    /// Results on the subject that only a dying file system gives, whether or not the oracle gave them too.
+    /// Results on the subject that only a dying file system gives, whether or not the oracle gave
+    /// them too.
     pub errors: u64,
     pub seconds: f64,
     pub blackout: Blackout,

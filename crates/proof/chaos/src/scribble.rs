@@ -1,5 +1,5 @@
-//! Scribbles over the memory that belay shares with a daemon, under load: belay may lose what it knew of the mount, and
-//! then says so. It must not die of it, hang, or touch anything else.
+//! Scribbles over the memory that belay shares with a daemon, under load: belay may lose what it
+//! knew of the mount, and then says so. It must not die of it, hang, or touch anything else.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom};
@@ -185,8 +185,8 @@ fn pid(status: &Value, path: &str) -> Option<u32> {
     status.pointer(path)?.as_u64().and_then(|pid| u32::try_from(pid).ok())
 }
 
-/// The memory that a supervisor shares with its daemon: of what it has open the memory file with that name, or the
-/// largest file that has none.
+/// The memory that a supervisor shares with its daemon: of what it has open the memory file with
+/// that name, or the largest file that has none.
 fn recorder(supervisor: u32) -> Result<File> {
     let mut found = None;
     for entry in fs::read_dir(format!("/proc/{supervisor}/fd")).context("looking at its files")? {

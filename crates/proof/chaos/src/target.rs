@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 /// How long belay may take to say which processes there are.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A signal that somebody sends is let be by Rust's runtime once, if it is SIGSEGV: so long until it is sent again.
+/// A signal that somebody sends is let be by Rust's runtime once, if it is SIGSEGV: so long until
+/// it is sent again.
 const AGAIN: Duration = Duration::from_millis(2);
 
 /// A process of a volume.
@@ -84,7 +85,8 @@ pub fn status(fixture: &Fixture) -> Result<Value> {
     }
 }
 
-/// Kills a process by a signal; says when it was sent first, or nothing if the process had ended already.
+/// Kills a process by a signal; says when it was sent first, or nothing if the process had ended
+/// already.
 ///
 /// # Errors
 /// When it does not die.

@@ -10,8 +10,8 @@ use rand_chacha::ChaCha12Rng;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// How long keeper and supervisor are let be after one of them was killed: the mount ends with both, and who has just been started in the
-/// place of one has not taken over yet.
+/// How long keeper and supervisor are let be after one of them was killed: the mount ends with
+/// both, and who has just been started in the place of one has not taken over yet.
 const TRUCE: Duration = Duration::from_secs(2);
 
 /// The processes that live, by what a status says. `own`: keeper or supervisor may be among them.

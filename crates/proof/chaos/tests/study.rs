@@ -111,8 +111,9 @@ fn bad_names_are_explained() {
     }
 }
 
-/// A daemon that keeps changes in its memory, followed by its accesses to the image and in the flush of a checkpoint, and
-/// the supervisor in its commit. Needs belay beside this program, as `make test` builds it.
+/// A daemon that keeps changes in its memory, followed by its accesses to the image and in the
+/// flush of a checkpoint, and the supervisor in its commit. Needs belay beside this program, as
+/// `make test` builds it.
 #[test]
 fn checkpoints_keep_what_daemons_buffer() {
     if !can_mount()
@@ -139,8 +140,8 @@ fn checkpoints_keep_what_daemons_buffer() {
         let effects = run["effects"].as_array().unwrap();
         effects.iter().map(|e| e["call"].as_str().unwrap().to_owned()).collect()
     };
-    // The bare daemon writes everything to the disk at a rename. Under belay it does the same, and nothing of it is a
-    // system call.
+    // The bare daemon writes everything to the disk at a rename. Under belay it does the same, and
+    // nothing of it is a system call.
     let writes = |calls: &[String]| calls.iter().filter(|call| call.contains("write")).count();
     for (row, column) in [("rename", "bare"), ("rename:accesses", "belay")] {
         let run = run(row, column);
@@ -157,6 +158,7 @@ fn checkpoints_keep_what_daemons_buffer() {
         of.filter(|e| e["consistent"] == false || e["checked"] != true).count()
     };
     assert_eq!(wrong("belay"), 0);
-    // What was not safe is lost with the daemon's memory, and with part of it the rest makes no sense.
+    // What was not safe is lost with the daemon's memory, and with part of it the rest makes no
+    // sense.
     assert!(wrong("bare") > 0 && wrong("restart") > 0);
 }

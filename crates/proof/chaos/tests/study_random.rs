@@ -1,4 +1,5 @@
-//! The study of random crashes, in little, with the real belay: what is survived counts, what is not is told.
+//! The study of random crashes, in little, with the real belay: what is survived counts, what is
+//! not is told.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -43,7 +44,8 @@ fn crashes_are_survived_held_and_not_bare() {
     assert!(table.contains("| avfs | 5 of 5 | 100 of 100 | 5 of 5 | 100 of 100 |"), "{table}");
 }
 
-/// A daemon that is asked to end unmounts, and belay ends with it: the study must tell a wrong end, and how to repeat it.
+/// A daemon that is asked to end unmounts, and belay ends with it: the study must tell a wrong end,
+/// and how to repeat it.
 #[test]
 fn what_is_not_survived_is_told() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,9 @@
 //! Stops at functions of a library: at their entries, and where they return to.
 //!
-//! The first byte of each is replaced by the instruction that traps. A thread that has run into it is put back, does the
-//! one instruction that was there, alone, and the trap is set again. Another thread may pass there meanwhile and is not
-//! seen: an experiment that misses its point is made again, and a return that was missed is known by the thread's next call.
+//! The first byte of each is replaced by the instruction that traps. A thread that has run into it
+//! is put back, does the one instruction that was there, alone, and the trap is set again. Another
+//! thread may pass there meanwhile and is not seen: an experiment that misses its point is made
+//! again, and a return that was missed is known by the thread's next call.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -78,8 +79,8 @@ pub(crate) struct Breakpoints {
 }
 
 impl Inside {
-    /// Whether this has jumped to another function's begin, which returns in its place. (The same function again is
-    /// another call.)
+    /// Whether this has jumped to another function's begin, which returns in its place. (The same
+    /// function again is another call.)
     fn becomes(&self, other: &Self) -> bool {
         (self.to, self.stack) == (other.to, other.stack) && self.entry != other.entry
     }
@@ -145,8 +146,8 @@ impl Breakpoints {
         };
         if let Some(number) = self.entries.get(&at) {
             let (call, to, stack) = functions::entered(thread, *number)?;
-            // A function that calls another of them, or goes on as another, is one call. Who is in one and calls from
-            // elsewhere has left it unseen.
+            // A function that calls another of them, or goes on as another, is one call. Who is in
+            // one and calls from elsewhere has left it unseen.
             if let Some(inside) = self.inside.remove(&thread)
                 && (self.library.contains(&to) || inside.becomes(&Inside { entry: at, to, stack }))
             {
@@ -202,7 +203,8 @@ impl Breakpoints {
         self.inside.remove(&thread);
     }
 
-    /// Takes all traps away. Threads that have run into one and were not seen yet still have to be put back.
+    /// Takes all traps away. Threads that have run into one and were not seen yet still have to be
+    /// put back.
     pub(crate) fn remove(&mut self) {
         if !self.removed {
             self.removed = true;
@@ -212,8 +214,8 @@ impl Breakpoints {
         }
     }
 
-    /// A thread that sleeps in a read of the device is in a function already, and its return would not be seen. So it is
-    /// made to return and come again.
+    /// A thread that sleeps in a read of the device is in a function already, and its return would
+    /// not be seen. So it is made to return and come again.
     pub(crate) fn send_round(process: Pid, thread: Pid) -> nix::Result<()> {
         functions::interrupt(thread, |call: &Call| {
             matches!(call.number, libc::SYS_read | libc::SYS_readv)

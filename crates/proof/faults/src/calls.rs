@@ -153,15 +153,16 @@ fn flag_bits(flags: i32) -> u64 {
     u64::from(flags.unsigned_abs())
 }
 
-/// What a descriptor of the process is, in the kernel's words. Not kept for later: numbers are used again.
+/// What a descriptor of the process is, in the kernel's words. Not kept for later: numbers are used
+/// again.
 fn link(process: Pid, fd: u64) -> Option<PathBuf> {
     // Only the lower half counts for the kernel.
     let fd = fd & u64::from(u32::MAX);
     std::fs::read_link(format!("/proc/{process}/fd/{fd}")).ok()
 }
 
-/// Whether a descriptor is the FUSE device. Behind a relay of belay's that is a socket, and each socket is taken for it: what such a
-/// daemon sends to a server does not count as an effect.
+/// Whether a descriptor is the FUSE device. Behind a relay of belay's that is a socket, and each
+/// socket is taken for it: what such a daemon sends to a server does not count as an effect.
 pub(crate) fn is_device(process: Pid, fd: u64) -> bool {
     link(process, fd).is_some_and(|path| is_device_at(process, path.as_os_str().as_encoded_bytes()))
 }
@@ -180,8 +181,9 @@ fn is_behind_relay(process: Pid) -> bool {
     line.starts_with(b"belay\0relay\0")
 }
 
-/// Whether what is written to a descriptor is seen by anybody else. Not so: the device, words on standard output and
-/// standard error, event counters and the like, and pipes whose both ends the process has.
+/// Whether what is written to a descriptor is seen by anybody else. Not so: the device, words on
+/// standard output and standard error, event counters and the like, and pipes whose both ends the
+/// process has.
 fn leads_out(process: Pid, fd: u64) -> bool {
     if matches!(fd, 1 | 2) {
         return false;

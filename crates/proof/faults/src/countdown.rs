@@ -1,6 +1,8 @@
-//! A process that is killed when a thread of it makes its n-th system call from now on, whichever call that is.
+//! A process that is killed when a thread of it makes its n-th system call from now on, whichever
+//! call that is.
 //!
-//! Each call of the thread counts, those of other threads do not. As a [`Tracer`](crate::Tracer), it is a thread of its own.
+//! Each call of the thread counts, those of other threads do not. As a [`Tracer`](crate::Tracer),
+//! it is a thread of its own.
 
 use crate::tracer::Bell;
 use crate::tracing::{Tracing, pid};
@@ -18,8 +20,9 @@ use std::sync::mpsc;
 pub struct Countdown(Tracing<bool>);
 
 impl Countdown {
-    /// Attaches to thread `thread` of process `process`. When this returns, its calls count: at the entry of the `calls`-th one, from 1 on,
-    /// the process is killed, and the call is not made. If the thread sleeps in a call, going on with that is the first one.
+    /// Attaches to thread `thread` of process `process`. When this returns, its calls count: at the
+    /// entry of the `calls`-th one, from 1 on, the process is killed, and the call is not made. If
+    /// the thread sleeps in a call, going on with that is the first one.
     ///
     /// # Errors
     /// When there is no such thread or it must not be traced.
@@ -88,7 +91,8 @@ fn count(
                 let _ = ptrace::detach(traced, None);
                 return Ok(killed);
             }
-            // The thread has stopped for the first time, or something that concerns all threads of its process stops it.
+            // The thread has stopped for the first time, or something that concerns all threads of
+            // its process stops it.
             _ => {
                 if let Some(ringer) = ringer.take() {
                     let _ = tell.send(ringer);

@@ -15,16 +15,17 @@ pub enum Scope {
     /// A request of the kernel's, by the system calls of the thread that serves it.
     #[default]
     Calls,
-    /// A request as the daemon sees it, by the functions that it calls instead of the C library's: those of a library
-    /// that was loaded before that. Its effects are all accesses to files, also if no system call comes of them.
+    /// A request as the daemon sees it, by the functions that it calls instead of the C library's:
+    /// those of a library that was loaded before that. Its effects are all accesses to files, also
+    /// if no system call comes of them.
     Library {
         /// The file name of the library.
         name: String,
         /// Whether a request is meant that the library has made by itself.
         injected: bool,
     },
-    /// No request, but what a process does to these files, by its system calls: from the first on until it writes to the
-    /// FUSE device.
+    /// No request, but what a process does to these files, by its system calls: from the first on
+    /// until it writes to the FUSE device.
     Files(Vec<PathBuf>),
 }
 
@@ -127,7 +128,8 @@ impl FromStr for Point {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum FaultSignal {
-    /// A wild access to memory by the thread that serves the request; the daemon's own handler runs, if it has one.
+    /// A wild access to memory by the thread that serves the request; the daemon's own handler
+    /// runs, if it has one.
     Segv,
     /// An assertion that has failed in the thread that serves the request.
     Abrt,
@@ -182,7 +184,8 @@ pub struct Plan {
 pub struct Effect {
     /// Its name.
     pub call: Cow<'static, str>,
-    /// What it returned (an error as a negative number); nothing if it was not made or not seen to end.
+    /// What it returned (an error as a negative number); nothing if it was not made or not seen to
+    /// end.
     pub result: Option<i64>,
 }
 

@@ -56,8 +56,9 @@ pub(crate) fn result(thread: Pid) -> nix::Result<i64> {
     Ok(i64::from_ne_bytes(ptrace::getregs(thread)?.regs[0].to_ne_bytes()))
 }
 
-/// Has the call at whose entry a thread is stopped do nothing. Its number lies out of reach here (a register set of its
-/// own), so all its arguments are made ones that no call with an effect takes: no descriptor and no address.
+/// Has the call at whose entry a thread is stopped do nothing. Its number lies out of reach here (a
+/// register set of its own), so all its arguments are made ones that no call with an effect takes:
+/// no descriptor and no address.
 #[cfg(target_arch = "aarch64")]
 pub(crate) fn cancel(thread: Pid) -> nix::Result<()> {
     let mut r = ptrace::getregs(thread)?;
@@ -82,7 +83,8 @@ pub(crate) mod functions {
 
     /// The instruction that stops a thread, and whether there is one here.
     pub(crate) const BREAK: Option<u8> = Some(0xcc);
-    /// What the kernel's own code for "to be done again" looks like (ERESTARTSYS to ERESTART_RESTARTBLOCK).
+    /// What the kernel's own code for "to be done again" looks like (ERESTARTSYS to
+    /// ERESTART_RESTARTBLOCK).
     const AGAIN: std::ops::RangeInclusive<i64> = -516..=-512;
 
     /// The address at which a thread has run into that instruction; it is put back to there.
@@ -97,8 +99,8 @@ pub(crate) mod functions {
         Ok(Some(at))
     }
 
-    /// The call of the function at whose entry a thread is stopped, as the system call `number`; where it returns to; the
-    /// stack pointer then.
+    /// The call of the function at whose entry a thread is stopped, as the system call `number`;
+    /// where it returns to; the stack pointer then.
     pub(crate) fn entered(thread: Pid, number: i64) -> nix::Result<(Call, u64, u64)> {
         let r = ptrace::getregs(thread)?;
         let call = Call { number, args: [r.rdi, r.rsi, r.rdx, r.rcx, r.r8, r.r9] };
@@ -110,8 +112,8 @@ pub(crate) mod functions {
         Ok(ptrace::getregs(thread)?.rsp)
     }
 
-    /// Has the system call that a thread has been taken out of, and would make again, return EINTR instead, if `wanted`
-    /// says so of it.
+    /// Has the system call that a thread has been taken out of, and would make again, return EINTR
+    /// instead, if `wanted` says so of it.
     pub(crate) fn interrupt(thread: Pid, wanted: impl Fn(&Call) -> bool) -> nix::Result<()> {
         let call = super::call(thread)?;
         let mut r = ptrace::getregs(thread)?;

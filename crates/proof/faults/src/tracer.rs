@@ -1,8 +1,9 @@
 //! The thread that traces: attaching to a process, resuming its threads, letting them go.
 //!
-//! The kernel takes orders about a tracee from the thread alone that attached it, so each tracer is a thread of its
-//! own. It sleeps in `waitid` until a tracee stops; to be woken for another reason it has a *bell*: a child process
-//! that ends when its standard input does. If the tracer's thread ends in whatever way, the kernel lets all tracees run on.
+//! The kernel takes orders about a tracee from the thread alone that attached it, so each tracer is
+//! a thread of its own. It sleeps in `waitid` until a tracee stops; to be woken for another reason
+//! it has a *bell*: a child process that ends when its standard input does. If the tracer's thread
+//! ends in whatever way, the kernel lets all tracees run on.
 
 use std::collections::HashSet;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -29,7 +30,8 @@ impl Tracer {
     /// Attaches to all threads of a process. When this returns, the next request is seen.
     ///
     /// # Errors
-    /// When there is no such process or it must not be traced (somebody else does, a lack of privileges).
+    /// When there is no such process or it must not be traced (somebody else does, a lack of
+    /// privileges).
     pub fn attach(process: u32, plan: Plan) -> Result<Self> {
         let leader = pid(process)?;
         let started = Tracing::start("tracer", move |tell| Loop::start(leader, plan)?.run(tell));
@@ -41,7 +43,8 @@ impl Tracer {
         }
     }
 
-    /// Lets the process go and says what was seen. A reply that is just being written is waited for.
+    /// Lets the process go and says what was seen. A reply that is just being written is waited
+    /// for.
     ///
     /// # Errors
     /// When tracing failed.
@@ -127,7 +130,8 @@ impl Loop {
     }
 
     fn run(mut self, tell: &mpsc::Sender<ChildStdin>) -> Result<Report> {
-        // Tracees and the bell are this thread's; other children of this process are not to be touched.
+        // Tracees and the bell are this thread's; other children of this process are not to be
+        // touched.
         let own = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
         let look = own | WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT;
         while !self.threads.is_empty() {
@@ -246,7 +250,8 @@ impl Loop {
             }
             FaultSignal::Segv => {
                 self.falling = Some(thread);
-                // A true fault, which no mask keeps away (mergerfs has one), rather than a signal that is sent.
+                // A true fault, which no mask keeps away (mergerfs has one), rather than a signal
+                // that is sent.
                 registers::lead_astray(thread)?;
                 ptrace::cont(thread, None)
             }

@@ -15,7 +15,8 @@ pub(crate) struct Tracing<T> {
 }
 
 impl<T: Send + 'static> Tracing<T> {
-    /// Starts it, and waits until it tells of its bell: then it has attached. `Err` is what it came to if it ended before.
+    /// Starts it, and waits until it tells of its bell: then it has attached. `Err` is what it came
+    /// to if it ended before.
     ///
     /// # Errors
     /// Its own; if it cannot be started.

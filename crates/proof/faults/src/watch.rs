@@ -1,10 +1,11 @@
 //! Follows one request through the system calls of a daemon's threads.
 //!
-//! The thread that takes the message from the device serves the request, or the next that works when it asks for more
-//! before it has answered: its effects count. The reply is known by its
+//! The thread that takes the message from the device serves the request, or the next that works
+//! when it asks for more before it has answered: its effects count. The reply is known by its
 //! number, whichever thread writes it, so daemons that answer from another thread are followed too.
 //!
-//! The calls may be system calls or those of a library's functions: both have an entry, an exit and the same arguments.
+//! The calls may be system calls or those of a library's functions: both have an entry, an exit and
+//! the same arguments.
 
 use std::collections::HashMap;
 
@@ -19,7 +20,8 @@ use crate::registers::{self, Call};
 
 const IN_HEADER: usize = size_of::<InHeader>();
 const OUT_HEADER: usize = size_of::<OutHeader>();
-/// The bits of `unique` that tell requests apart; the uppermost is the kernel's mark of one that it sends again.
+/// The bits of `unique` that tell requests apart; the uppermost is the kernel's mark of one that it
+/// sends again.
 const NUMBER: u64 = (1 << 63) - 1;
 
 /// What a call at whose exit a thread will stop is to the request.
@@ -51,8 +53,9 @@ struct Active {
     unique: u64,
     /// A thread is in the write of the reply.
     replying: bool,
-    /// That thread asks for more: if it has done nothing yet, it has left the request to whichever thread works next. (The library that is loaded into held
-    /// daemons takes all messages that are there, and each thread is then given one.)
+    /// That thread asks for more: if it has done nothing yet, it has left the request to whichever
+    /// thread works next. (The library that is loaded into held daemons takes all messages that are
+    /// there, and each thread is then given one.)
     left: bool,
 }
 
@@ -223,7 +226,8 @@ impl Watch {
 
     /// What a call is to the work on some files: a step of it, its end, or nothing.
     fn step(&mut self, thread: Pid, name: Option<&'static str>, over: bool) -> Option<Role> {
-        // Whichever thread tells the daemon: that write may block, so it is another's than the one that works on the files.
+        // Whichever thread tells the daemon: that write may block, so it is another's than the one
+        // that works on the files.
         if over && self.active.is_some() {
             return Some(Role::Reply);
         }

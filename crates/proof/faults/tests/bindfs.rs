@@ -117,7 +117,8 @@ fn each_point_is_where_it_says() {
     }
 }
 
-/// mergerfs's threads block every signal that can be blocked; a fault of their own kills them all the same.
+/// mergerfs's threads block every signal that can be blocked; a fault of their own kills them all
+/// the same.
 #[test]
 fn a_blocked_signal_does_not_help() {
     if !can_mount() {

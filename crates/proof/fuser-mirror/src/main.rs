@@ -1,5 +1,6 @@
-//! A daemon for tests: shows a folder, and what is done on the mount is done there. It is written with the crate `fuser`, which speaks
-//! to the kernel without a library in C, so that it can be linked statically (`scripts/setup-zoo` does that, with musl).
+//! A daemon for tests: shows a folder, and what is done on the mount is done there. It is written
+//! with the crate `fuser`, which speaks to the kernel without a library in C, so that it can be
+//! linked statically (`scripts/setup-zoo` does that, with musl).
 //!
 //! Usage: `belay-fuser-mirror FOLDER MOUNTPOINT`
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! One seed after the other is simulated, on all CPUs, until enough was compared: what the programs of the simulations have in common.
-//! And how random tests are configured, see [`cases!`].
+//! One seed after the other is simulated, on all CPUs, until enough was compared: what the programs
+//! of the simulations have in common. And how random tests are configured, see [`cases!`].
 
 #![forbid(unsafe_code)]
 
@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// The configuration of a random test of proptest: how many cases it has (by default, as many as proptest has), few in Miri, and where
-/// a case that fails is kept: in `proptest-regressions`, a tracked folder of the test's crate. It comes first in later runs.
+/// The configuration of a random test of proptest: how many cases it has (by default, as many as
+/// proptest has), few in Miri, and where a case that fails is kept: in `proptest-regressions`, a
+/// tracked folder of the test's crate. It comes first in later runs.
 ///
-/// Proptest's own choice of that file needs a `lib.rs` or `main.rs` above the test, which `tests` has not, and in a workspace it writes
-/// the file elsewhere than it reads it.
+/// Proptest's own choice of that file needs a `lib.rs` or `main.rs` above the test, which `tests`
+/// has not, and in a workspace it writes the file elsewhere than it reads it.
 #[macro_export]
 macro_rules! cases {
     () => {
@@ -95,8 +96,9 @@ struct Work<'w, S: Scenario> {
     wrong: &'w (dyn Fn(S, u64, &str) -> String + Sync),
 }
 
-/// Simulates in fair shares. Gives what was simulated, and whether all of it was as it should be. What is not is told by `wrong`, of a
-/// scenario, a seed, and what is wrong; it goes to standard error.
+/// Simulates in fair shares. Gives what was simulated, and whether all of it was as it should be.
+/// What is not is told by `wrong`, of a scenario, a seed, and what is wrong; it goes to standard
+/// error.
 ///
 /// # Errors
 /// Those of the progress that is shown.
@@ -130,7 +132,8 @@ pub fn simulate<S: Scenario>(
 }
 
 impl<S: Scenario> Work<'_, S> {
-    /// Takes the next seed of the scenario that is least done, until enough is done or something has gone wrong.
+    /// Takes the next seed of the scenario that is least done, until enough is done or something
+    /// has gone wrong.
     fn pursue(&self) {
         while let Some((at, scenario, seed, guess)) = self.next() {
             let ran = catch_unwind(|| scenario.run(seed));
@@ -151,7 +154,8 @@ impl<S: Scenario> Work<'_, S> {
         }
     }
 
-    /// Which scenario, of which number, with which seed, and how many operations it is going to do, as far as is known.
+    /// Which scenario, of which number, with which seed, and how many operations it is going to do,
+    /// as far as is known.
     fn next(&self) -> Option<(usize, S, u64, u64)> {
         let mut shares = self.shares();
         let done: u64 = shares.iter().map(|share| share.tally.operations()).sum();

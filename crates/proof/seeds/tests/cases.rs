@@ -1,4 +1,5 @@
-//! All random tests of the crates keep a case that fails where the next run finds it: each takes its configuration from `cases!`.
+//! All random tests of the crates keep a case that fails where the next run finds it: each takes
+//! its configuration from `cases!`.
 
 use std::fs;
 use std::path::Path;

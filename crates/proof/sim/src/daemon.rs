@@ -43,7 +43,8 @@ pub struct Flavour {
     pub links: bool,
     /// What it dies of.
     pub deadly: Option<Deadly>,
-    /// Threads that read the device hand what they read over to others, which answer it and never read.
+    /// Threads that read the device hand what they read over to others, which answer it and never
+    /// read.
     pub hands_over: bool,
     /// What it reads goes through a pipe, in which the data of a long WRITE stay.
     pub splices: bool,

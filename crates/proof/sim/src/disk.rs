@@ -35,8 +35,8 @@ pub struct Inode {
 pub struct Disk {
     pub inodes: BTreeMap<u64, Inode>,
     next: u64,
-    /// The lowest number that no file with a name has is given next, as by ext2: it depends on all that was made and
-    /// removed before.
+    /// The lowest number that no file with a name has is given next, as by ext2: it depends on all
+    /// that was made and removed before.
     reuses: bool,
 }
 

@@ -92,13 +92,15 @@ impl Kernel {
         self.background.insert(unique, nodeid);
     }
 
-    /// Whether one more may ask for something as below: as the supervisor has it, a few may wait at a time.
+    /// Whether one more may ask for something as below: as the supervisor has it, a few may wait at
+    /// a time.
     pub fn has_room_for_nudge(&mut self) -> bool {
         self.nudges.retain(|unique| !self.answered.contains(unique));
         self.nudges.len() < 8
     }
 
-    /// Somebody who has nothing to do with all else asks for the attributes of the root, unless there is something to read.
+    /// Somebody who has nothing to do with all else asks for the attributes of the root, unless
+    /// there is something to read.
     pub fn nudge(&mut self) {
         if !self.is_readable() {
             self.hold(ROOT_ID);

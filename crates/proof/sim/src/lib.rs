@@ -1,7 +1,8 @@
-//! A simulated kernel, a simulated daemon that dies at any step, and an oracle. What stands between the two is the host that ships
-//! ([`belay_host`]), with its session.
+//! A simulated kernel, a simulated daemon that dies at any step, and an oracle. What stands between
+//! the two is the host that ships ([`belay_host`]), with its session.
 //!
-//! One thread runs at a time, up to where it sleeps; so what two threads do to each other within a call of the host's is not seen here.
+//! One thread runs at a time, up to where it sleeps; so what two threads do to each other within a
+//! call of the host's is not seen here.
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "test code")]
 

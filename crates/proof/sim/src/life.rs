@@ -1,4 +1,5 @@
-//! One generation: the daemon's threads, and the host that ships, which each of them drives as it reads and writes the device.
+//! One generation: the daemon's threads, and the host that ships, which each of them drives as it
+//! reads and writes the device.
 
 use super::daemon::{Daemon, Flavour, Outcome};
 use super::disk::Disk;
@@ -87,7 +88,8 @@ pub struct Life {
     /// Those that read the device, and behind them those that only answer.
     threads: Vec<Thread>,
     readers: usize,
-    /// Slots that threads had claimed which were cancelled in their read: nobody gives these back while this life lasts.
+    /// Slots that threads had claimed which were cancelled in their read: nobody gives these back
+    /// while this life lasts.
     cancelled: usize,
 }
 
@@ -194,8 +196,8 @@ impl Life {
         false
     }
 
-    /// A signal may come to a thread that sleeps in a read: the read fails with EINTR, or the thread is cancelled, and the daemon starts
-    /// another.
+    /// A signal may come to a thread that sleeps in a read: the read fails with EINTR, or the
+    /// thread is cancelled, and the daemon starts another.
     fn disturb(&mut self, i: usize, out: &Outside) {
         if !out.has_signal(3) {
             return;

@@ -14,8 +14,8 @@ use std::process::ExitCode;
 
 /// Simulates applications, a kernel, and daemons that die at any step, around the host that ships
 ///
-/// Each result that an application gets is compared with that of a file system in which nobody dies. The seed decides
-/// everything; a run that goes wrong prints the command that repeats it.
+/// Each result that an application gets is compared with that of a file system in which nobody
+/// dies. The seed decides everything; a run that goes wrong prints the command that repeats it.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100)]
 struct Cli {

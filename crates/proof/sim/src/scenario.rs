@@ -18,7 +18,8 @@ pub const FLAVOURS: [Flavour; 3] = [
     Flavour { numbered: false, links: false, deadly: None, hands_over: false, splices: false },
 ];
 
-/// Operations of one to three clients, on a daemon, kernel and number of threads that the seed chooses. Nobody dies.
+/// Operations of one to three clients, on a daemon, kernel and number of threads that the seed
+/// chooses. Nobody dies.
 pub fn operations(seed: u64, ops: usize) -> Setup {
     let mut setup = undisturbed(seed, ops);
     let mut rng = disturb(&mut setup);
@@ -36,7 +37,8 @@ pub fn undisturbed(seed: u64, ops: usize) -> Setup {
     Setup { resend, threads, ..Setup::new(seed, clients, flavour) }
 }
 
-/// Signals end reads, and the daemon splices, if the seed says so. Gives what else is to be chosen by.
+/// Signals end reads, and the daemon splices, if the seed says so. Gives what else is to be chosen
+/// by.
 fn disturb(setup: &mut Setup) -> Rng {
     let mut rng = Rng::new(setup.seed ^ 0x99);
     setup.flavour.splices = rng.chance(40);
@@ -58,8 +60,8 @@ pub fn checkpoints(seed: u64) -> Setup {
     let mut rng = Rng::new(seed);
     let clients = 1 + rng.below(3);
     let clients = (0..clients).map(|i| random_ops(&mut rng, &format!("c{i}"), 80)).collect();
-    // Links that are one node of a daemon without inode numbers: after a crash nothing tells that a further name
-    // is one of a file whose other name has gone.
+    // Links that are one node of a daemon without inode numbers: after a crash nothing tells that a
+    // further name is one of a file whose other name has gone.
     let (numbered, links) = if rng.chance(70) { (false, true) } else { (rng.chance(30), false) };
     let flavour = Flavour { numbered, links, hands_over: rng.chance(30), ..FLAVOURS[0] };
     let (resend, threads) = (rng.chance(60), 1 + rng.below(3));
@@ -68,7 +70,8 @@ pub fn checkpoints(seed: u64) -> Setup {
     setup
 }
 
-/// Without inode numbers nothing tells after a crash which of two files is which: takes out what would need it.
+/// Without inode numbers nothing tells after a crash which of two files is which: takes out what
+/// would need it.
 fn spare_what_nothing_tells(setup: &mut Setup) {
     if setup.flavour.numbered {
         for ops in &mut setup.clients {
@@ -108,13 +111,15 @@ pub enum Scenario {
     Crashes,
     /// Short random sequences, each once for every step at which the daemon can die.
     EveryStep,
-    /// Operations, checkpoints and a daemon that loses what it has not written, with crashes at random steps.
+    /// Operations, checkpoints and a daemon that loses what it has not written, with crashes at
+    /// random steps.
     RollForward,
     /// The same, short, once for every step at which the daemon can die.
     EveryStepOfRollForward,
     /// The same where the op-log is full again and again.
     FullLog,
-    /// Daemons that write at their end only, and die again and again while they are given what was answered.
+    /// Daemons that write at their end only, and die again and again while they are given what was
+    /// answered.
     Restarts,
 }
 

@@ -1,4 +1,5 @@
-//! What the host stands on in the simulation: a kernel, a disk and memory that are data, and a clock that may end the daemon at each call.
+//! What the host stands on in the simulation: a kernel, a disk and memory that are data, and a
+//! clock that may end the daemon at each call.
 
 use super::life::Outside;
 use super::memory::{Died, Words};
@@ -23,7 +24,8 @@ pub enum Sabotage {
     NotGivenBack,
     /// A reply is written twice.
     DoubleAnswer,
-    /// Nothing that was in flight at the crash is collected: the device is never said to be readable.
+    /// Nothing that was in flight at the crash is collected: the device is never said to be
+    /// readable.
     NotCollected,
 }
 

@@ -37,7 +37,8 @@ pub struct Setup {
     pub epochs: bool,
     /// How the daemon is made to write what it holds then.
     pub flush: FlushBy,
-    /// Operations that the daemon dies of, by client and place: they fail with EIO, all others do not.
+    /// Operations that the daemon dies of, by client and place: they fail with EIO, all others do
+    /// not.
     pub poison: Vec<(usize, usize)>,
     /// What its op-log can hold.
     pub oplog: belay_oplog::Capacity,
@@ -46,7 +47,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// One in which nobody dies, no checkpoint is made and nothing is wrong: one thread, and a kernel with RESEND.
+    /// One in which nobody dies, no checkpoint is made and nothing is wrong: one thread, and a
+    /// kernel with RESEND.
     pub fn new(seed: u64, clients: Vec<Vec<Op>>, flavour: Flavour) -> Self {
         Self {
             clients,
@@ -240,7 +242,8 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
     };
     let wishes = CheckpointSettings { flush: setup.flush, ..CheckpointSettings::default() };
     Control::new(&out.memory.calm(), layout).set_checkpoint_settings(&wishes);
-    // Deaths that are planned hit one request again and again, too; that is not what is tested then.
+    // Deaths that are planned hit one request again and again, too; that is not what is tested
+    // then.
     let after = if setup.poison.is_empty() { 100 } else { 2 };
     Control::new(&out.memory.calm(), layout).set_poison_after(after);
     let trees = Rc::new(RefCell::new(Vec::new()));
@@ -268,7 +271,8 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
     let supervisor = Control::new(&calm, layout);
     let mut nudges = 0;
     loop {
-        // As the supervisor does it: it has the mount asked for something, if nobody could be woken otherwise.
+        // As the supervisor does it: it has the mount asked for something, if nobody could be woken
+        // otherwise.
         if nudges != supervisor.nudges_asked() && kernel.borrow_mut().has_room_for_nudge() {
             nudges = supervisor.nudges_asked();
             kernel.borrow_mut().nudge();

@@ -1,5 +1,6 @@
-//! The controlled fault study: an operation on a mounted file system, a crash of its daemon at a chosen point of the
-//! one request that the operation is about, and what application and file system see of it.
+//! The controlled fault study: an operation on a mounted file system, a crash of its daemon at a
+//! chosen point of the one request that the operation is about, and what application and file
+//! system see of it.
 //!
 //! What is mounted, and by whom it is started, is the caller's: a [`Source`] makes [`Subject`]s.
 //!

@@ -1,7 +1,7 @@
 //! The operations of the study, on a small fixed tree.
 //!
-//! Each changes the tree by one system call, so that between the tree before and the tree after there is no third that
-//! an application could have made.
+//! Each changes the tree by one system call, so that between the tree before and the tree after
+//! there is no third that an application could have made.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -256,7 +256,8 @@ impl User {
     /// Somebody who owns nothing.
     pub const ORDINARY: Self = Self::Other(1234);
 
-    /// From now on, this thread's accesses to files are this user's. Threads have identities of their own for that.
+    /// From now on, this thread's accesses to files are this user's. Threads have identities of
+    /// their own for that.
     pub fn assume(self) {
         if let Self::Other(id) = self {
             nix::unistd::setfsgid(id.into());
@@ -300,8 +301,8 @@ fn unless_missing(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Changes that nobody has asked to be made safe, in a directory of the tree: a daemon that keeps some of them in its
-/// memory has something to lose.
+/// Changes that nobody has asked to be made safe, in a directory of the tree: a daemon that keeps
+/// some of them in its memory has something to lose.
 ///
 /// # Errors
 /// Those of the calls that it takes.
@@ -312,7 +313,8 @@ pub fn leave_unsaved(dir: &Path, user: User) -> io::Result<()> {
     (0..UNSAVED).try_for_each(|n| fs::create_dir(dir.join(format!("d{n:02}"))))
 }
 
-/// Directories of [`leave_unsaved`]: more than fuse2fs has cached blocks, and few enough for one cluster of a FAT.
+/// Directories of [`leave_unsaved`]: more than fuse2fs has cached blocks, and few enough for one
+/// cluster of a FAT.
 const UNSAVED: usize = 30;
 
 /// How long a file may take to be released after it was closed.
@@ -331,8 +333,8 @@ pub fn use_it(dir: &Path) -> io::Result<()> {
         return Err(io::Error::other("what was written is not read back"));
     }
     fs::remove_file(&other)?;
-    // A daemon hears of a close after the application has gone on. libfuse hides a file that is removed
-    // before that, in the same directory.
+    // A daemon hears of a close after the application has gone on. libfuse hides a file that is
+    // removed before that, in the same directory.
     let until = Instant::now() + RELEASE;
     loop {
         match fs::remove_dir(dir) {

@@ -1,4 +1,5 @@
-//! What is kept of an undisturbed run and of a crash. Whoever makes a study adds of what: these are parts of its JSON.
+//! What is kept of an undisturbed run and of a crash. Whoever makes a study adds of what: these are
+//! parts of its JSON.
 
 use std::borrow::Cow;
 
@@ -38,7 +39,8 @@ impl DryRun {
         self.request.as_ref().map(|opcode| table::request(opcode, &self.effects))
     }
 
-    /// Where in the request the daemon can die, with the call before or after which that is. Nowhere, if it is not asked.
+    /// Where in the request the daemon can die, with the call before or after which that is.
+    /// Nowhere, if it is not asked.
     #[must_use]
     pub fn points(&self) -> Vec<(Point, Option<Cow<'static, str>>)> {
         if self.request.is_none() {

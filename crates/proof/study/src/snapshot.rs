@@ -50,7 +50,8 @@ impl Snapshot {
         for entry in WalkDir::new(dir).min_depth(1) {
             let entry = entry.with_context(|| format!("walking {}", dir.display()))?;
             let name = entry.path().strip_prefix(dir).unwrap_or(entry.path());
-            // Not what the kernel remembers: where each link has a node of its own it may be out of date.
+            // Not what the kernel remembers: where each link has a node of its own it may be out of
+            // date.
             let flags = AtFlags::STATX_FORCE_SYNC | AtFlags::SYMLINK_NOFOLLOW;
             let stat = rustix::fs::statx(CWD, entry.path(), flags, StatxFlags::BASIC_STATS)
                 .with_context(|| format!("looking at {}", name.display()))?;

@@ -87,8 +87,8 @@ impl<S: Source> Stock<S> {
         Ok(result)
     }
 
-    /// Learns what an operation does on a bare daemon, each part of it in a place of its own. The tree `before` matters
-    /// only to the judgement of crashes of bare daemons.
+    /// Learns what an operation does on a bare daemon, each part of it in a place of its own. The
+    /// tree `before` matters only to the judgement of crashes of bare daemons.
     ///
     /// # Errors
     /// If it cannot be done, or does something else each time.
@@ -130,7 +130,8 @@ impl<S: Source> Stock<S> {
             if report.request.is_some() || (fresh && !again) {
                 return Ok(DryRun::new(report, differences));
             }
-            // The kernel may have learnt in that mount's life that the daemon does not know such requests.
+            // The kernel may have learnt in that mount's life that the daemon does not know such
+            // requests.
             self.close()?;
         }
     }

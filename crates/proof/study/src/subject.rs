@@ -31,12 +31,14 @@ pub trait Subject {
         Vec::new()
     }
 
-    /// What whoever holds the daemon has said of its end, or of its own, in a word. To be asked once, after a crash.
+    /// What whoever holds the daemon has said of its end, or of its own, in a word. To be asked
+    /// once, after a crash.
     fn noticed(&self) -> Option<String> {
         None
     }
 
-    /// Whether the file system's own checker was content with what [`Subject::look_behind`] has had it look at.
+    /// Whether the file system's own checker was content with what [`Subject::look_behind`] has had
+    /// it look at.
     fn checked(&self) -> Option<bool> {
         None
     }
@@ -47,7 +49,8 @@ pub trait Subject {
     /// Whether inode numbers tell which names are one file.
     fn numbers_tell_links(&self) -> bool;
 
-    /// Has what it keeps in memory be stored, so that nothing but what is asked of it next has it do something.
+    /// Has what it keeps in memory be stored, so that nothing but what is asked of it next has it
+    /// do something.
     ///
     /// # Errors
     /// If that fails.
@@ -61,8 +64,8 @@ pub trait Subject {
     /// Lets everybody go who waits for the mount, which is lost.
     fn abandon(&self);
 
-    /// An experiment's tree as it is seen by another way than this mount, if there is one. That may be the end of the
-    /// mount.
+    /// An experiment's tree as it is seen by another way than this mount, if there is one. That may
+    /// be the end of the mount.
     ///
     /// # Errors
     /// If it cannot be seen, or a checker has something against what is there.

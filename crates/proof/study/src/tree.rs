@@ -105,7 +105,8 @@ fn node(path: &Path, meta: &std::fs::Metadata) -> Result<Node> {
         same_as: None,
     };
     if meta.is_symlink() {
-        // sshfs refuses to read links that lead out of the mount; then the other side must refuse as well.
+        // sshfs refuses to read links that lead out of the mount; then the other side must refuse
+        // as well.
         let target = std::fs::read_link(path).map(|target| target.to_string_lossy().into_owned());
         node.target = Some(target.unwrap_or_else(|error| format!("unreadable: {error}")));
         return Ok(node);

@@ -28,7 +28,8 @@ pub fn limited<T: Send + 'static>(
     told.recv_timeout(limit).ok()
 }
 
-/// Whether an experiment could not be made because the kernel does not let this process trace the daemon.
+/// Whether an experiment could not be made because the kernel does not let this process trace the
+/// daemon.
 #[must_use]
 pub fn is_not_permitted(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref() == Some(&Errno::EPERM))
@@ -133,7 +134,8 @@ impl<S: Subject> Trial<'_, S> {
         self.look_behind(op)
     }
 
-    /// What the operation does on a bare daemon that is left alone: the result, and the tree by the mount and behind it.
+    /// What the operation does on a bare daemon that is left alone: the result, and the tree by the
+    /// mount and behind it.
     pub(crate) fn undisturbed(
         &self,
         op: &'static Operation,
@@ -245,8 +247,8 @@ impl<S: Subject> Trial<'_, S> {
         }
     }
 
-    /// What a bare daemon left behind, compared with what it may leave: the tree after, and also the tree before if the
-    /// application was told that it failed.
+    /// What a bare daemon left behind, compared with what it may leave: the tree after, and also
+    /// the tree before if the application was told that it failed.
     fn differences_of_bare(
         &self,
         op: &'static Operation,

@@ -1,5 +1,5 @@
-//! A daemon for tests: shows a folder, read-only. It reads its device without waiting, when epoll says that there is
-//! something, in one thread of tokio: what daemons of the crate `fuse3` do.
+//! A daemon for tests: shows a folder, read-only. It reads its device without waiting, when epoll
+//! says that there is something, in one thread of tokio: what daemons of the crate `fuse3` do.
 //!
 //! Usage: `belay-tokio-mirror FOLDER MOUNTPOINT`
 #![forbid(unsafe_code)]

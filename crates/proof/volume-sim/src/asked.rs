@@ -1,4 +1,5 @@
-//! The layers below, as the processes above them see them, and what is wrong with what they are asked for.
+//! The layers below, as the processes above them see them, and what is wrong with what they are
+//! asked for.
 
 use crate::disk::SimDisk;
 use crate::memory::SimMemory;
@@ -11,7 +12,8 @@ use belay_object::{Attributes, Credit, ObjectId, Operation, Room};
 pub(crate) struct Asked<'a, 'd> {
     lower: &'a mut Logical<&'d SimDisk>,
     by: SimMemory,
-    /// The log whose checkpoint is taken, and how many pairs new files may take besides what was paid for.
+    /// The log whose checkpoint is taken, and how many pairs new files may take besides what was
+    /// paid for.
     compared: Option<(Shared<SimMemory>, u64)>,
     wrong: Option<String>,
     taken: u64,
@@ -39,7 +41,8 @@ impl<'a, 'd> Asked<'a, 'd> {
         }
     }
 
-    /// Compares what the stores took since the last checkpoint with what transactions up to that one have paid for.
+    /// Compares what the stores took since the last checkpoint with what transactions up to that
+    /// one have paid for.
     fn compare(&mut self, upto: u64) {
         let Some((shared, slack)) = &self.compared else { return };
         let mut index = Index::of(shared);

@@ -1,8 +1,9 @@
 //! A simulated disk.
 //!
-//! What is written is in its cache first. A flush brings all of it to the medium. A power failure leaves any part of what is in the cache,
-//! in units of sectors. Besides that, whatever a disk can do wrong can be put in: see [`Fault`] for what it does to a block that it has
-//! had, and [`Trouble`] for what it answers for a while.
+//! What is written is in its cache first. A flush brings all of it to the medium. A power failure
+//! leaves any part of what is in the cache, in units of sectors. Besides that, whatever a disk can
+//! do wrong can be put in: see [`Fault`] for what it does to a block that it has had, and
+//! [`Trouble`] for what it answers for a while.
 
 mod power;
 mod trouble;
@@ -32,7 +33,8 @@ const OLD: usize = 4;
 pub enum Fault {
     /// A bit of a block is another one.
     FlippedBit,
-    /// A block is what it was some time ago: a write was lost, though a flush has said that it is durable.
+    /// A block is what it was some time ago: a write was lost, though a flush has said that it is
+    /// durable.
     OldCopy,
     /// A part of a block is what it was some time ago.
     Torn,
@@ -119,7 +121,8 @@ impl SimDisk {
         self.sabotage.set(sabotage);
     }
 
-    /// A power failure, after which the disk is as a power failure leaves it: of what was not flushed, any part.
+    /// A power failure, after which the disk is as a power failure leaves it: of what was not
+    /// flushed, any part.
     pub fn power_failure(&self, random: &mut Random) {
         // A disk may have written all, or nothing, or some of it.
         let share = [0, 100, random.random_range(0..=100)][random.random_range(0..3)];
@@ -289,7 +292,8 @@ impl Disk for SimDisk {
         if let Err((why, is_lost)) = failed {
             let mut state = self.state.borrow_mut();
             if is_lost {
-                // As Linux does: what could not be written is taken for written, and nobody is told again.
+                // As Linux does: what could not be written is taken for written, and nobody is told
+                // again.
                 state.cached.clear();
                 let cache = std::mem::take(&mut state.cache);
                 state.lost.extend(cache);

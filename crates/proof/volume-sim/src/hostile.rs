@@ -1,5 +1,5 @@
-//! What somebody else wrote, and whoever reads it all the same: disks, memory and objects with anything in them. Fuzz targets and tests
-//! say with some bytes what is wrong.
+//! What somebody else wrote, and whoever reads it all the same: disks, memory and objects with
+//! anything in them. Fuzz targets and tests say with some bytes what is wrong.
 //!
 //! | module | answers |
 //! | --- | --- |
@@ -8,7 +8,8 @@
 //! | [`cache`] | a cache's memory, any word of which says something else |
 //! | [`namespace`] | a namespace whose objects say something else, and any message of the kernel |
 //!
-//! Nothing here may end in a panic, take long or much memory, write to where nothing may be, or give out bytes that nobody wrote.
+//! Nothing here may end in a panic, take long or much memory, write to where nothing may be, or
+//! give out bytes that nobody wrote.
 
 pub mod cache;
 pub mod image;

@@ -1,7 +1,9 @@
-//! The layouts that the paper compares (Loris VII-A): some with twins, and its baselines, which do not survive crashes.
+//! The layouts that the paper compares (Loris VII-A): some with twins, and its baselines, which do
+//! not survive crashes.
 //!
-//! `belay volume create` makes all of them but one: it has no switch by which blocks that are freed are used again at once. What a store
-//! says of itself can say so, and so a store that was made by the command is made again here, before it is mounted.
+//! `belay volume create` makes all of them but one: it has no switch by which blocks that are freed
+//! are used again at once. What a store says of itself can say so, and so a store that was made by
+//! the command is made again here, before it is mounted.
 
 use anyhow::{Context, Result, ensure};
 use belay_disk::FileDisk;
@@ -16,7 +18,8 @@ use std::path::Path;
 pub enum Layout {
     /// Metadata are written in place, and blocks that are freed are used again at once.
     FreedAtOnce,
-    /// The twins of a block of metadata are so many blocks apart, and data are written out of place. With 0, metadata are written in place.
+    /// The twins of a block of metadata are so many blocks apart, and data are written out of
+    /// place. With 0, metadata are written in place.
     Twins(u64),
     /// As [`Layout::Twins`], but data are written in place, after the resynchronization log.
     InPlace(u64),
@@ -78,7 +81,8 @@ impl fmt::Display for Layout {
     }
 }
 
-/// Makes the volume on that store, its only one, again: as [`Layout::FreedAtOnce`], empty, under the same ids.
+/// Makes the volume on that store, its only one, again: as [`Layout::FreedAtOnce`], empty, under
+/// the same ids.
 fn free_at_once(path: &Path) -> Result<()> {
     let told = || format!("making {} again", path.display());
     let disk = FileDisk::open(path).with_context(told)?;

@@ -1,5 +1,6 @@
-//! Volumes in a simulation that is the same for the same seed. The code that ships is what runs in it: layers, and what the
-//! processes do with them. Disks, memory, time, and what carries messages are simulated.
+//! Volumes in a simulation that is the same for the same seed. The code that ships is what runs in
+//! it: layers, and what the processes do with them. Disks, memory, time, and what carries messages
+//! are simulated.
 //!
 //! | module | answers |
 //! | --- | --- |

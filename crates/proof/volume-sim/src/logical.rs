@@ -1,4 +1,5 @@
-//! The logical layer at work on several disks, which lose power together, or whose process dies, at any write.
+//! The logical layer at work on several disks, which lose power together, or whose process dies, at
+//! any write.
 
 use crate::Random;
 use crate::disk::{Power, SimDisk};
@@ -34,7 +35,8 @@ pub struct Volume {
     random: Random,
     now: Model,
     checkpoints: BTreeMap<u64, Model>,
-    /// Data are written in place: what was overwritten since the last checkpoint may be there, or torn.
+    /// Data are written in place: what was overwritten since the last checkpoint may be there, or
+    /// torn.
     in_place: bool,
     /// What pages were since then.
     written: Written,
@@ -270,8 +272,8 @@ fn act(
     Ok(())
 }
 
-/// What was overwritten in place after the checkpoint may be there, or, after a power failure, be torn: it is written once more then. Gives how
-/// many pages were.
+/// What was overwritten in place after the checkpoint may be there, or, after a power failure, be
+/// torn: it is written once more then. Gives how many pages were.
 fn take_over(
     volume: &mut Logical<&SimDisk>,
     model: &mut Model,

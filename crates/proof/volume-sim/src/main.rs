@@ -1,4 +1,5 @@
-//! `belay-volume-sim`: simulates volumes until so many operations were compared, and says what came of it.
+//! `belay-volume-sim`: simulates volumes until so many operations were compared, and says what came
+//! of it.
 #![forbid(unsafe_code)]
 
 mod page;
@@ -16,10 +17,11 @@ use std::process::ExitCode;
 /// Seeds that are looked through for what is done wrong on purpose.
 const SEEDS: u64 = 200;
 
-/// Simulates volumes whose processes die at any step, whose power fails at any write, and whose disks do everything wrong
+/// Simulates volumes whose processes die at any step, whose power fails at any write, and whose
+/// disks do everything wrong
 ///
-/// What is read is compared with a plain directory, or with a model. The seed decides everything; a run that goes wrong prints the
-/// command that repeats it.
+/// What is read is compared with a plain directory, or with a model. The seed decides everything; a
+/// run that goes wrong prints the command that repeats it.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100)]
 struct Cli {
@@ -41,7 +43,8 @@ struct Cli {
     /// Write a page about it to this file
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
-    /// Simulate nothing: look whether the page is what these results, written by `--json` before, come to
+    /// Simulate nothing: look whether the page is what these results, written by `--json` before,
+    /// come to
     #[arg(long, value_name = "RESULTS", requires = "page", conflicts_with = "json")]
     check: Option<PathBuf>,
 }

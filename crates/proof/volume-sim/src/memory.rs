@@ -1,4 +1,5 @@
-//! Memory that outlives processes. Each process has it through a view of its own, and dies at a store.
+//! Memory that outlives processes. Each process has it through a view of its own, and dies at a
+//! store.
 
 use crate::sabotage::Sabotage;
 use belay_cache::Layout;

@@ -35,7 +35,8 @@ pub struct Outcome {
     pub refused: u64,
     /// Transactions for which there was no room.
     pub no_space: u64,
-    /// Pages that were being overwritten in place when the power failed, and could not be read after it.
+    /// Pages that were being overwritten in place when the power failed, and could not be read
+    /// after it.
     pub torn: u64,
     /// Bytes that were read and compared.
     pub bytes: u64,

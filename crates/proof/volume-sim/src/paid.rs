@@ -1,5 +1,5 @@
-//! What transactions have to pay for room, compared with what the stores take when it reaches them. Objects are as sparse as they can be, and
-//! there is room for all of it.
+//! What transactions have to pay for room, compared with what the stores take when it reaches them.
+//! Objects are as sparse as they can be, and there is room for all of it.
 
 use crate::Random;
 use crate::asked::Asked;

@@ -1,5 +1,6 @@
-//! The namespace module at work, compared with a plain directory: each operation must do the same to both, and say the same. The module dies
-//! at any store, and the request is made again, as belay does.
+//! The namespace module at work, compared with a plain directory: each operation must do the same
+//! to both, and say the same. The module dies at any store, and the request is made again, as belay
+//! does.
 
 pub mod acts;
 pub(crate) mod names;

@@ -1,5 +1,5 @@
-//! Whether an answer of the namespace module is one that belay passes on. A module that breaks a rule of these is ended, and so are its next
-//! lives, if what they read makes them do the same.
+//! Whether an answer of the namespace module is one that belay passes on. A module that breaks a
+//! rule of these is ended, and so are its next lives, if what they read makes them do the same.
 
 use belay_wire::rules::{Shape, broken_attr_reply, broken_entry, broken_header, broken_listing};
 use belay_wire::{EntryOut, Opcode, Reply, Request};

@@ -1,5 +1,6 @@
-//! What is done wrong on purpose, to see that the simulation finds it. The code that ships has no switches for it: it runs on disks and
-//! memory that keep back what they were told, over sockets that do so too, or it is made as the papers' baselines are.
+//! What is done wrong on purpose, to see that the simulation finds it. The code that ships has no
+//! switches for it: it runs on disks and memory that keep back what they were told, over sockets
+//! that do so too, or it is made as the papers' baselines are.
 
 /// What is done wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,7 +17,8 @@ pub enum Sabotage {
     NoTwins,
     /// What a dead module has published is done again.
     DoneTwice,
-    /// The cache is not told that the stores have died: their next life is asked for the rest of its checkpoint.
+    /// The cache is not told that the stores have died: their next life is asked for the rest of
+    /// its checkpoint.
     UntoldDeath,
     /// What a dead cache has sent is done when the next one changes the stores.
     SecondWriter,

@@ -20,11 +20,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub enum Scenario {
     /// Files and directories on all layers, with everything that can happen.
     Whole,
-    /// Short histories on all layers, once for every write at which the power can fail, or the stores can die.
+    /// Short histories on all layers, once for every write at which the power can fail, or the
+    /// stores can die.
     EveryWrite,
-    /// The same, once for every store to the memory at which the namespace module or the cache can die.
+    /// The same, once for every store to the memory at which the namespace module or the cache can
+    /// die.
     EveryStore,
-    /// Files, directories, links, devices and attributes of all kinds; the module dies at any store.
+    /// Files, directories, links, devices and attributes of all kinds; the module dies at any
+    /// store.
     Namespace,
     /// Transactions on objects; module, cache and stores die, and the power fails.
     Cache,
@@ -219,7 +222,8 @@ fn file_store(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> 
     Ok(Outcome { operations: done.operations, torn: done.torn, ..outcome })
 }
 
-/// The first of so many seeds at which something that is done wrong on purpose is found, and what is said of it.
+/// The first of so many seeds at which something that is done wrong on purpose is found, and what
+/// is said of it.
 pub fn first_found(sabotage: Option<Sabotage>, seeds: u64) -> Option<(u64, String)> {
     (1..=seeds).find_map(|seed| {
         let ran = catch_unwind(AssertUnwindSafe(|| match sabotage {

@@ -1,4 +1,5 @@
-//! Cache, logical layer and stores at work, each of which dies at any step, alone or with the others, or loses power.
+//! Cache, logical layer and stores at work, each of which dies at any step, alone or with the
+//! others, or loses power.
 
 mod bringing;
 mod full;
@@ -88,7 +89,8 @@ pub struct Stack {
     promised: BTreeMap<ObjectId, Known>,
     /// What was there at the last sync and after it: one of these is right after a power failure.
     names: Vec<Model>,
-    /// Data are written in place: of pages that were overwritten since the last checkpoint, any content may be there, or none.
+    /// Data are written in place: of pages that were overwritten since the last checkpoint, any
+    /// content may be there, or none.
     in_place: bool,
     /// What pages have become since then.
     overwritten: torn::Overwritten,
@@ -222,8 +224,8 @@ impl Stack {
         self.check(disks)
     }
 
-    /// A process gone mad flips so many bits of the memory; the others go on with what they find. Whatever they say of it, none of them may
-    /// panic, nor work for ever.
+    /// A process gone mad flips so many bits of the memory; the others go on with what they find.
+    /// Whatever they say of it, none of them may panic, nor work for ever.
     ///
     /// # Errors
     /// If the volume cannot be opened, whose disks nobody has touched.
@@ -279,8 +281,8 @@ impl Stack {
         (Cleaner::new(Shared::new(view.clone(), self.layout)), view)
     }
 
-    /// A life of the namespace module begins. If the one before died when it published request `open`, with that effect, this tells
-    /// whether it was published.
+    /// A life of the namespace module begins. If the one before died when it published request
+    /// `open`, with that effect, this tells whether it was published.
     fn begin_module(
         &mut self,
         open: Option<(u64, Model)>,

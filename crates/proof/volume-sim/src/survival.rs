@@ -1,5 +1,5 @@
-//! Which layouts survive power failures: one store after the other is worked with, the power fails at any of its writes, and what is there
-//! afterwards is compared with a model.
+//! Which layouts survive power failures: one store after the other is worked with, the power fails
+//! at any of its writes, and what is there afterwards is compared with a model.
 
 use crate::Random;
 use crate::store::{Act, Simulation, random_act};
@@ -19,7 +19,8 @@ pub struct Survival {
     pub seeds: u64,
     /// Power failures in all of them.
     pub power_failures: u64,
-    /// Blocks of data that were neither old nor new afterwards: reading them is an error. Only what is written in place can be so.
+    /// Blocks of data that were neither old nor new afterwards: reading them is an error. Only what
+    /// is written in place can be so.
     pub torn: u64,
     /// Seeds at which something was lost, or was another than it must be.
     pub losses: u64,

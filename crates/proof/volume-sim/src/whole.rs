@@ -1,5 +1,6 @@
-//! The whole of a volume: requests on files and directories, the cache, the layers below, and disks that do everything wrong that disks do.
-//! Each process dies at any step, and power fails at any write. What comes of it is compared with a plain directory.
+//! The whole of a volume: requests on files and directories, the cache, the layers below, and disks
+//! that do everything wrong that disks do. Each process dies at any step, and power fails at any
+//! write. What comes of it is compared with a plain directory.
 
 mod cache;
 mod damage;
@@ -235,7 +236,8 @@ impl Whole {
         }
     }
 
-    /// What is behind the end of an object in its last page must be zeros: it is seen when that becomes longer.
+    /// What is behind the end of an object in its last page must be zeros: it is seen when that
+    /// becomes longer.
     fn check_end(&self, lower: &mut Logical<Rc<SimDisk>>, object: ObjectId) -> Result<(), Stop> {
         let size = lower.attributes(object).map_err(wrong)?.size;
         let mut last = [0; PAGE];

@@ -1,4 +1,5 @@
-//! What a publisher keeps of what it has read: how often it asks the layer below, and that it never says anything old.
+//! What a publisher keeps of what it has read: how often it asks the layer below, and that it never
+//! says anything old.
 
 use belay_cache::{Attributes, Capacity, Cleaner, Layout, Lower, Publisher, Shared};
 use belay_object::{Class, Credit, ObjectId, Operation, PAGE, Room};
@@ -300,7 +301,8 @@ fn what_others_publish_is_seen_even_if_it_is_durable_by_then() {
     }
 }
 
-/// What is published after a checkpoint was sealed is not in that one: whoever wants it durable must not be told so when that one is ended.
+/// What is published after a checkpoint was sealed is not in that one: whoever wants it durable
+/// must not be told so when that one is ended.
 #[test]
 fn a_checkpoint_after_one_that_failed_has_all_that_is_published() {
     let mut cache = Cache::with_file(MUCH, Class::Data, 4);

@@ -36,7 +36,8 @@ fn damage(disk: &SimDisk, fault: Fault, is_it: impl Fn(Role) -> bool) -> u64 {
 
 const BAD: [Fault; 2] = [Fault::FlippedBit, Fault::Unreadable];
 
-/// A disk with two files of 600 blocks, of which the first one's block that leads to its blocks from 256 on is damaged.
+/// A disk with two files of 600 blocks, of which the first one's block that leads to its blocks
+/// from 256 on is damaged.
 fn two_files(class: Class, fault: Fault) -> (SimDisk, [FileId; 2]) {
     let disk = SimDisk::new(SMALL);
     let mut store = made(&disk);
@@ -160,8 +161,8 @@ fn a_damaged_page_is_cut_within_and_overwritten() {
     }
 }
 
-/// Whatever is damaged: files that can be found are changed and removed, new ones are made, and checkpoints are taken. What is read is
-/// right, or an error.
+/// Whatever is damaged: files that can be found are changed and removed, new ones are made, and
+/// checkpoints are taken. What is read is right, or an error.
 #[test]
 fn whatever_is_damaged_checkpoints_are_taken() {
     for seed in seeds(100) {
@@ -273,8 +274,8 @@ fn volume(disks: &[SimDisk]) -> Logical<&SimDisk> {
     Logical::open(disks.iter().collect()).unwrap()
 }
 
-/// A block of the mapping that is damaged on one store is whole again when an object in it is made; one that is damaged on both keeps
-/// nobody from making others.
+/// A block of the mapping that is damaged on one store is whole again when an object in it is made;
+/// one that is damaged on both keeps nobody from making others.
 #[test]
 fn a_damaged_mapping_keeps_nobody_from_making_files() {
     for fault in BAD {
@@ -322,8 +323,8 @@ fn a_damaged_mapping_keeps_nobody_from_making_files() {
     }
 }
 
-/// One read fails, wherever that is in what is done up to a checkpoint, and the disk is well again. That fails, and is done again by whoever
-/// has asked for it; nothing is given up for it.
+/// One read fails, wherever that is in what is done up to a checkpoint, and the disk is well again.
+/// That fails, and is done again by whoever has asked for it; nothing is given up for it.
 #[test]
 fn a_read_that_fails_once_loses_nothing() {
     let disk = SimDisk::new(SMALL);

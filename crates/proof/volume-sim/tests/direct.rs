@@ -1,4 +1,5 @@
-//! Direct I/O: it is answered when it is durable, and undone as a whole if it cannot be made that, whoever dies meanwhile.
+//! Direct I/O: it is answered when it is durable, and undone as a whole if it cannot be made that,
+//! whoever dies meanwhile.
 
 use belay_cache::answers::Answers;
 use belay_cache::intent::replay;
@@ -207,7 +208,8 @@ fn what_was_answered_outlives_the_power() {
     tested.is_empty();
 }
 
-/// What of a file direct I/O writes: over old pages, a part of a page, behind the end, and in the last page behind the end.
+/// What of a file direct I/O writes: over old pages, a part of a page, behind the end, and in the
+/// last page behind the end.
 const PLACES: [(u64, usize); 5] = [
     (0, 2 * PAGE),
     (512, 512),
@@ -335,7 +337,8 @@ fn a_file_is_held_until_it_is_known_what_is_in_it() {
     tested.is_empty();
 }
 
-/// The module dies at any store: its next life makes what was published durable, or undoes it, before it tells of it.
+/// The module dies at any store: its next life makes what was published durable, or undoes it,
+/// before it tells of it.
 #[test]
 fn who_dies_before_it_is_durable_leaves_it_to_the_next_life() {
     let (mut undone, mut kept, mut none) = (0, 0, 0);
@@ -398,7 +401,8 @@ fn who_dies_before_it_is_durable_leaves_it_to_the_next_life() {
     assert!(undone > 0 && kept > 0 && none > 200, "{undone}, {kept}, {none}");
 }
 
-/// What undoes it finds room whatever others have published meanwhile, and what they are told of room is true.
+/// What undoes it finds room whatever others have published meanwhile, and what they are told of
+/// room is true.
 #[test]
 fn what_undoes_has_its_room() {
     let few = |frames, slots| Capacity { frames, slots };

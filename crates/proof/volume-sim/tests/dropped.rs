@@ -1,4 +1,5 @@
-//! Objects that become damaged while changes to them are on their way: these are dropped, and everything else reaches the stores.
+//! Objects that become damaged while changes to them are on their way: these are dropped, and
+//! everything else reaches the stores.
 
 use belay_cache::intent::replay;
 use belay_cache::{Capacity, Cleaner, Layout, Publisher, Shared};
@@ -216,7 +217,8 @@ fn nothing_is_dropped_for_a_read_that_fails_once() {
     assert!(failed > 5, "{failed}");
 }
 
-/// Objects whose neighbour in a damaged block of the mapping was changed are lost; their names are not.
+/// Objects whose neighbour in a damaged block of the mapping was changed are lost; their names are
+/// not.
 #[test]
 fn names_of_lost_objects_can_be_moved_and_removed() {
     for fault in [Fault::FlippedBit, Fault::Unreadable] {

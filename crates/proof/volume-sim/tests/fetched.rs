@@ -1,5 +1,5 @@
-//! Messages that lack something of the stores are put aside while others are handled, in any order, and see what they should: each is as
-//! if it had happened at the moment when it was done.
+//! Messages that lack something of the stores are put aside while others are handled, in any order,
+//! and see what they should: each is as if it had happened at the moment when it was done.
 
 use belay_cache::{Cleaner, Layout, Publisher, Shared};
 use belay_logical::Logical;

@@ -1,4 +1,5 @@
-//! Volumes that are full: what was published always finds room, what takes away does, and what it frees can be used again.
+//! Volumes that are full: what was published always finds room, what takes away does, and what it
+//! frees can be used again.
 
 use belay_cache::Capacity;
 use belay_logical::Logical;
@@ -31,7 +32,8 @@ fn what_is_published_finds_room_whoever_dies() {
         let outcome = stack.outcome;
         let filled = stack.empty_and_fill().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         let (before, pages, after) = filled;
-        // What is said to be there can be written, but for what pages take besides themselves, and for halves of pairs.
+        // What is said to be there can be written, but for what pages take besides themselves, and
+        // for halves of pairs.
         assert!(pages + before / 64 + 56 >= before, "seed {seed}: {pages} pages of {before}");
         assert!(before == after, "seed {seed}: {before} before, {after} in the end");
         refusals += outcome.refusals;
@@ -76,7 +78,8 @@ fn a_new_object_takes_no_more_than_its_number_tells() {
     }
 }
 
-/// A volume is filled by files, and emptied, again and again: it is filled as much each time, and nothing is lost on the way.
+/// A volume is filled by files, and emptied, again and again: it is filled as much each time, and
+/// nothing is lost on the way.
 #[test]
 fn a_full_volume_can_be_emptied_again_and_again() {
     for (seed, blocks) in [(0, 800), (1, 3000), (2, 5000)] {

@@ -1,4 +1,5 @@
-//! Disks, memory and objects that say what nobody wrote. The fuzz targets `image`, `cache` and `namespace` do the same for longer.
+//! Disks, memory and objects that say what nobody wrote. The fuzz targets `image`, `cache` and
+//! `namespace` do the same for longer.
 
 use belay_volume_sim::hostile::{cache, image, namespace};
 use belay_volume_sim::{Random, seeds};
@@ -53,8 +54,8 @@ fn a_byte_that_is_wrong_is_found_and_harms_nobody() {
     assert!(found > all / 2, "{found} of {all}");
 }
 
-/// Every byte of three small volumes, in the middle of their work; or one in `BELAY_BYTES`, so that the tests of a change take no longer than
-/// others.
+/// Every byte of three small volumes, in the middle of their work; or one in `BELAY_BYTES`, so that
+/// the tests of a change take no longer than others.
 #[test]
 fn any_byte_that_is_wrong_is_found_or_harms_nobody() {
     let asked = std::env::var("BELAY_BYTES").ok().and_then(|text| text.parse().ok());
@@ -83,7 +84,8 @@ const ROOTS: [u64; 4] = [1, 2, 1022, 1023];
 #[test]
 fn a_root_that_counts_what_cannot_be_is_none() {
     let world = image::World::new();
-    // Its epoch, the depth of the tree of the inodes, free blocks and pairs, the logs, and up to which transaction it reaches.
+    // Its epoch, the depth of the tree of the inodes, free blocks and pairs, the logs, and up to
+    // which transaction it reaches.
     for (at, length) in
         [(64, 8), (112, 4), (88, 8), (104, 8), (424, 8), (400, 8), (408, 8), (416, 8), (160, 8)]
     {
@@ -220,7 +222,8 @@ fn transactions_that_are_missing_in_the_intent_log_are_found() {
     }
 }
 
-/// What is in the intent log is limited as the cache's own log is, and nothing of a log is done that makes no sense as a whole.
+/// What is in the intent log is limited as the cache's own log is, and nothing of a log is done
+/// that makes no sense as a whole.
 #[test]
 fn an_intent_log_that_makes_no_sense_is_refused_as_a_whole() {
     use belay_cache::appended::{Part, append};

@@ -1,4 +1,5 @@
-//! The logical layer in the simulation: several stores, which agree on a checkpoint whenever their machine or their process ends.
+//! The logical layer in the simulation: several stores, which agree on a checkpoint whenever their
+//! machine or their process ends.
 
 use belay_logical::Logical;
 use belay_object::{Class, ObjectId, Operation, PAGE};
@@ -36,7 +37,8 @@ fn stores_agree_on_a_checkpoint_wherever_they_end() {
     assert!(seeds.end - seeds.start == 1 || operations > 1000 && rolled_back > 3);
 }
 
-/// One store of two cannot tell yet what was overwritten on it: nothing is changed on the other one either, as all of it is opened again.
+/// One store of two cannot tell yet what was overwritten on it: nothing is changed on the other one
+/// either, as all of it is opened again.
 #[test]
 fn nothing_is_changed_beside_a_store_that_cannot_tell_what_was_overwritten() {
     let disks = [SimDisk::new(2000), SimDisk::new(2000)];

@@ -73,7 +73,8 @@ fn directories_go_deep() {
     }
 }
 
-/// A file that was renamed over another one is as whole as that was when a power failure follows the next sync of anything.
+/// A file that was renamed over another one is as whole as that was when a power failure follows
+/// the next sync of anything.
 #[test]
 fn what_is_renamed_over_a_file_has_its_data() {
     use belay_cache::intent::replay;

@@ -1,5 +1,6 @@
-//! The intent log is done again by the code of a checkpoint, which merges what is in it. What comes of that is what comes of its
-//! operations if they are applied one by one, and so it is wherever the replay is cut off, and done again.
+//! The intent log is done again by the code of a checkpoint, which merges what is in it. What comes
+//! of that is what comes of its operations if they are applied one by one, and so it is wherever
+//! the replay is cut off, and done again.
 
 use belay_cache::appended::parts;
 use belay_cache::intent::replay;
@@ -157,7 +158,8 @@ impl<'d> Life<'d> {
         self.cleaner.checkpoint(&mut self.below).unwrap();
     }
 
-    /// Whoever syncs may have died since the last time, or dies before it has noted what it has done.
+    /// Whoever syncs may have died since the last time, or dies before it has noted what it has
+    /// done.
     fn sync(&mut self) {
         let how = self.random.random_range(0..4);
         let view = self.memory.another();
@@ -303,7 +305,8 @@ impl Lower for Dying<'_, '_> {
     }
 }
 
-/// Compares what comes of the log on a disk; gives how many steps a replay has, and how many pages it brings.
+/// Compares what comes of the log on a disk; gives how many steps a replay has, and how many pages
+/// it brings.
 fn compare_replays(disk: &SimDisk) -> (u64, u64) {
     let copy = || disk.copy(&Power::default());
     let oracle = copy();
@@ -360,7 +363,8 @@ fn a_replay_gives_what_operations_give_one_by_one() {
     }
 }
 
-/// The page that a file ends within is in the log as it was before, if the file was not synced since.
+/// The page that a file ends within is in the log as it was before, if the file was not synced
+/// since.
 #[test]
 fn what_was_cut_off_after_a_sync_does_not_come_back() {
     let disk = new_disk(false);

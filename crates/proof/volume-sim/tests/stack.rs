@@ -1,5 +1,5 @@
-//! Cache, logical layer and stores in the simulation: whichever of them dies, and wherever, nothing that was published is lost, and nothing
-//! happens twice.
+//! Cache, logical layer and stores in the simulation: whichever of them dies, and wherever, nothing
+//! that was published is lost, and nothing happens twice.
 
 use belay_cache::Capacity;
 use belay_volume_sim::stack::Stack;

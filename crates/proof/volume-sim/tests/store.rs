@@ -169,10 +169,12 @@ fn a_full_store_can_be_emptied() {
     assert!(store.check().unwrap().findings.is_empty());
 }
 
-/// What this simulation is worth: the baselines that do not survive crashes (Loris VII-A) are found out.
+/// What this simulation is worth: the baselines that do not survive crashes (Loris VII-A) are found
+/// out.
 #[test]
 fn a_store_that_does_not_survive_is_found_out() {
-    // What each must come to. Freeing at once is not hidden behind what is written in place, so it is tried alone as well.
+    // What each must come to. Freeing at once is not hidden behind what is written in place, so it
+    // is tried alone as well.
     let safe = Parameters::default().small();
     let alone = Parameters { frees_at_once: true, ..safe };
     let layouts = Layout::ALL.map(|layout| {
@@ -209,7 +211,8 @@ fn a_file_that_finds_no_room_leaves_the_inodes_as_they_were() {
             number += 1;
         }
         store.set_size(files[0], number * BLOCK as u64).unwrap();
-        // Blocks come back, one by one, until there is room for one of the two blocks that it takes.
+        // Blocks come back, one by one, until there is room for one of the two blocks that it
+        // takes.
         let mut made = false;
         for cut in 0..number {
             store.checkpoint().unwrap();
@@ -240,7 +243,8 @@ fn small_store(disk: &SimDisk) -> Store<&SimDisk> {
     Store::format(disk, &identity, Parameters::default().small()).unwrap()
 }
 
-/// A flush fails, and the system takes for written what is not on the disk: nobody may build on that.
+/// A flush fails, and the system takes for written what is not on the disk: nobody may build on
+/// that.
 #[test]
 fn an_intent_behind_one_that_a_failed_flush_has_lost_is_there() {
     let disk = SimDisk::new(SMALL);
@@ -256,7 +260,8 @@ fn an_intent_behind_one_that_a_failed_flush_has_lost_is_there() {
     assert!(found.ends_with(&[b"three".to_vec()]) && found.starts_with(&[b"one".to_vec()]));
 }
 
-/// A store whose data are written in place, with a file of two blocks that belong to its checkpoint.
+/// A store whose data are written in place, with a file of two blocks that belong to its
+/// checkpoint.
 fn in_place(disk: &SimDisk) -> (Store<&SimDisk>, FileId) {
     let store = [2; 16];
     let identity = belay_store::Identity { volume: [1; 16], store, members: vec![store] };
@@ -269,7 +274,8 @@ fn in_place(disk: &SimDisk) -> (Store<&SimDisk>, FileId) {
     (store, file)
 }
 
-/// Any one read fails when a store is opened whose blocks were overwritten in place: nothing that it does then makes them lost for good.
+/// Any one read fails when a store is opened whose blocks were overwritten in place: nothing that
+/// it does then makes them lost for good.
 #[test]
 fn what_was_overwritten_is_known_when_it_can_be_read_again() {
     let disk = SimDisk::new(SMALL);
@@ -300,7 +306,8 @@ fn what_was_overwritten_is_known_when_it_can_be_read_again() {
                     Err(why) => assert!(is_unresolved && why.may_pass(), "read {after}: {why}"),
                 }
             }
-            // What would be promised of it stays promised, and what destroys what the log says is refused.
+            // What would be promised of it stays promised, and what destroys what the log says is
+            // refused.
             assert!(store.append_intent(b"one").unwrap());
             let changed = [
                 store.write(file, 0, &[3; BLOCK]).err(),
@@ -330,8 +337,8 @@ fn what_was_overwritten_is_known_when_it_can_be_read_again() {
     assert!(unresolved > 4, "{unresolved}");
 }
 
-/// A flush of the resynchronization log fails, and the system takes for written what is not on the disk: what is overwritten later is still
-/// known by what the log has of it.
+/// A flush of the resynchronization log fails, and the system takes for written what is not on the
+/// disk: what is overwritten later is still known by what the log has of it.
 #[test]
 fn what_is_overwritten_behind_a_failed_flush_is_known() {
     for step in 0.. {
@@ -361,8 +368,8 @@ fn what_is_overwritten_behind_a_failed_flush_is_known() {
     }
 }
 
-/// A file that was longer when its last block was overwritten is as long as before after a power failure: behind its end are zeros, which
-/// is seen when it becomes longer again.
+/// A file that was longer when its last block was overwritten is as long as before after a power
+/// failure: behind its end are zeros, which is seen when it becomes longer again.
 #[test]
 fn nothing_of_an_overwrite_stays_behind_the_end_of_a_file() {
     const END: usize = BLOCK + 1000;
@@ -428,7 +435,8 @@ fn the_logs_have_room() {
     }
 }
 
-/// A block of the log that cannot be read for a while is not its end: what comes behind it was promised.
+/// A block of the log that cannot be read for a while is not its end: what comes behind it was
+/// promised.
 #[test]
 fn an_intent_log_that_cannot_be_read_is_not_written_over() {
     let disk = SimDisk::new(SMALL);
@@ -449,7 +457,8 @@ fn log_of(disk: &SimDisk) -> Vec<u64> {
     disk.written().into_iter().filter(is_log).collect()
 }
 
-/// Whatever is wrong with the log of a store that was closed after a checkpoint, it has nothing that was promised.
+/// Whatever is wrong with the log of a store that was closed after a checkpoint, it has nothing
+/// that was promised.
 #[test]
 fn a_damaged_log_that_nobody_needs_is_none() {
     for (fault, ends) in [Fault::FlippedBit, Fault::Unreadable]
@@ -473,7 +482,8 @@ fn a_damaged_log_that_nobody_needs_is_none() {
             let mut store = Store::open_last(&disk).unwrap();
             assert_eq!(store.intents().unwrap(), Vec::<Vec<u8>>::new(), "block {block}");
             assert!(store.append_intent(b"three").unwrap(), "block {block}");
-            // Behind something that was promised, nobody knows what a block has that cannot be read.
+            // Behind something that was promised, nobody knows what a block has that cannot be
+            // read.
             if fault != Fault::Unreadable {
                 let found = Store::open_last(&disk).unwrap().intents().unwrap();
                 assert_eq!(found, [b"three".to_vec()]);
@@ -536,7 +546,8 @@ fn a_checkpoint_that_was_found_after_a_failed_flush_stays() {
     }
 }
 
-/// Places that cannot be read for a while say nothing: what they hold may be newer than what can be read.
+/// Places that cannot be read for a while say nothing: what they hold may be newer than what can be
+/// read.
 #[test]
 fn a_root_that_cannot_be_read_is_not_taken_for_none() {
     for accesses in 0..8 {
@@ -558,7 +569,8 @@ fn a_root_that_cannot_be_read_is_not_taken_for_none() {
     }
 }
 
-/// A checkpoint that could not be read when the store was opened, and was in one of its places alone, does not come back.
+/// A checkpoint that could not be read when the store was opened, and was in one of its places
+/// alone, does not come back.
 #[test]
 fn a_root_that_is_gone_back_from_stays_away() {
     let mut gone_back = 0;
@@ -593,8 +605,8 @@ fn a_root_that_is_gone_back_from_stays_away() {
     assert!(gone_back > 0);
 }
 
-/// Both copies of the newest root are damaged. If something was synced after that checkpoint the one before is not taken for it; else that
-/// is told.
+/// Both copies of the newest root are damaged. If something was synced after that checkpoint the
+/// one before is not taken for it; else that is told.
 #[test]
 fn a_checkpoint_of_which_nothing_is_left_is_missed() {
     for fault in [Fault::FlippedBit, Fault::Zeros] {

@@ -1,4 +1,5 @@
-//! All layers of a volume in the simulation, with files and directories: whatever happens, it is as a plain directory.
+//! All layers of a volume in the simulation, with files and directories: whatever happens, it is as
+//! a plain directory.
 
 use belay_cache::Capacity;
 use belay_volume_sim::outcome::Outcome;

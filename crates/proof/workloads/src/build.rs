@@ -1,8 +1,9 @@
 //! A build of a C program: its sources copied into the mount, unpacked, configured and made there.
 //!
-//! Every file below the unpacked tree is compared, by length and hash, those excepted that two undisturbed builds have
-//! otherwise: see [`incomparable`]. Modes are compared as well. The path of the mount is another each time; where a
-//! file of text holds it, it is replaced before the file is hashed.
+//! Every file below the unpacked tree is compared, by length and hash, those excepted that two
+//! undisturbed builds have otherwise: see [`incomparable`]. Modes are compared as well. The path of
+//! the mount is another each time; where a file of text holds it, it is replaced before the file is
+//! hashed.
 
 use std::fs::File;
 use std::io::Read;
@@ -18,7 +19,8 @@ use walkdir::WalkDir;
 use crate::outcome::{Outcome, forget_pages, hash};
 use crate::program::{self, Watch};
 
-/// Where `scripts/setup-study` leaves OpenSSH's sources, below the directory of the fixtures's other things.
+/// Where `scripts/setup-study` leaves OpenSSH's sources, below the directory of the fixtures's
+/// other things.
 pub const OPENSSH: &str = "openssh.tar.gz";
 
 /// A date for what asks for one while it is built.
@@ -31,7 +33,8 @@ pub struct Source {
     name: String,
     /// What the build must bring about at least.
     programs: Vec<String>,
-    /// Commands that must succeed, by which it is seen whether they run; `SCRATCH` is a directory outside of the mount.
+    /// Commands that must succeed, by which it is seen whether they run; `SCRATCH` is a directory
+    /// outside of the mount.
     trials: Vec<Vec<String>>,
     /// Holds the archive, if it was made here.
     _dir: Option<TempDir>,
@@ -130,7 +133,8 @@ impl Build {
         std::fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))
     }
 
-    /// Copies, unpacks, configures and makes. `scratch` is a directory outside of the mount, for logs.
+    /// Copies, unpacks, configures and makes. `scratch` is a directory outside of the mount, for
+    /// logs.
     ///
     /// # Errors
     /// When one of these fails.
@@ -236,10 +240,11 @@ fn command(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
-/// Files whose content is another in each of two undisturbed builds. That they are there, and their modes, is compared.
+/// Files whose content is another in each of two undisturbed builds. That they are there, and their
+/// modes, is compared.
 ///
-/// `config.log` has the time, the process ids in the names of temporary files, and the directories of the compiler's
-/// temporary files. Nothing else was found to differ.
+/// `config.log` has the time, the process ids in the names of temporary files, and the directories
+/// of the compiler's temporary files. Nothing else was found to differ.
 fn incomparable(name: &str) -> bool {
     name == "config.log"
 }
@@ -284,7 +289,8 @@ fn tree(dir: &Path) -> Result<PathBuf> {
     found.with_context(|| format!("no directory was unpacked in {}", dir.display()))
 }
 
-/// Does, in little, what such scripts do: tries the compiler, writes and removes files, fills in a template.
+/// Does, in little, what such scripts do: tries the compiler, writes and removes files, fills in a
+/// template.
 const CONFIGURE: &str = r#"#!/bin/sh
 set -e
 for i in 1 2 3 4 5 6 7 8; do

@@ -1,9 +1,10 @@
 //! Real programs at work on a mount, with outcomes that can be compared.
 //!
-//! These are the macro-benchmarks with which restartable user-level file systems were studied before (Re-FUSE,
-//! EuroSys 2011): `sort`, a build of OpenSSH, and PostMark. A [`Workload`] lays out its input, does its work, and says
-//! what came of it as an [`Outcome`]: names and hashes, nothing that depends on time. The oracle is another run of the
-//! same workload, on a bare mount that nobody disturbs; `sort` is checked against a sort in this program as well.
+//! These are the macro-benchmarks with which restartable user-level file systems were studied
+//! before (Re-FUSE, EuroSys 2011): `sort`, a build of OpenSSH, and PostMark. A [`Workload`] lays
+//! out its input, does its work, and says what came of it as an [`Outcome`]: names and hashes,
+//! nothing that depends on time. The oracle is another run of the same workload, on a bare mount
+//! that nobody disturbs; `sort` is checked against a sort in this program as well.
 //!
 //! - [`workload`]: which workloads there are, and their steps.
 //! - [`outcome`]: what is compared.

@@ -54,7 +54,8 @@ impl Outcome {
     }
 }
 
-/// Length and hash of a file as the daemon gives it: what the kernel has cached of it is dropped before.
+/// Length and hash of a file as the daemon gives it: what the kernel has cached of it is dropped
+/// before.
 ///
 /// # Errors
 /// When it cannot be read whole.
@@ -74,7 +75,8 @@ pub fn fingerprint(path: &Path) -> Result<String> {
 /// # Errors
 /// When it cannot be synced.
 pub fn forget_pages(file: &File) -> Result<()> {
-    // A file that was opened for reading has nothing to be written; one that is mapped elsewhere keeps its pages.
+    // A file that was opened for reading has nothing to be written; one that is mapped elsewhere
+    // keeps its pages.
     rustix::fs::fdatasync(file).or_else(|error| match error {
         rustix::io::Errno::INVAL | rustix::io::Errno::BADF | rustix::io::Errno::ROFS => Ok(()),
         error => Err(error),

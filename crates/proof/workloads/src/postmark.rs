@@ -1,8 +1,8 @@
 //! PostMark: many small files made, read, appended to and removed, as a mail server does.
 //!
-//! PostMark reads what it wrote without looking at it, and removes all its files at the end. What it says is compared
-//! but for its times: how many files were made, read, appended to and removed, and how many bytes that were. What it
-//! complains of (`Error: ...`) is an error here.
+//! PostMark reads what it wrote without looking at it, and removes all its files at the end. What
+//! it says is compared but for its times: how many files were made, read, appended to and removed,
+//! and how many bytes that were. What it complains of (`Error: ...`) is an error here.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,8 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::outcome::Outcome;
 use crate::program::{self, Watch};
 
-/// PostMark's parameters. Its biases are as it comes: half reads, half appends; half creations, half removals.
+/// PostMark's parameters. Its biases are as it comes: half reads, half appends; half creations,
+/// half removals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PostMark {
     /// Files that are there at first.
@@ -54,7 +55,8 @@ impl PostMark {
         ))
     }
 
-    /// Runs it, and returns what it said, without times. `scratch` is a directory outside of the mount.
+    /// Runs it, and returns what it said, without times. `scratch` is a directory outside of the
+    /// mount.
     ///
     /// # Errors
     /// When it fails, or complains.
@@ -88,7 +90,8 @@ impl PostMark {
     }
 }
 
-/// What PostMark said about what it did, without how long it took: lines of seconds go, and everything per second.
+/// What PostMark said about what it did, without how long it took: lines of seconds go, and
+/// everything per second.
 fn without_times(said: &str) -> String {
     let counts = said.lines().skip_while(|line| *line != "Files:");
     let line = |line: &str| line.split(" (").next().unwrap_or(line).trim().to_owned();

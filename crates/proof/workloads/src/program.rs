@@ -40,7 +40,8 @@ impl Watch<'_> {
     }
 }
 
-/// Runs a command to its end, and returns what it wrote to standard output and standard error, which goes to `log`.
+/// Runs a command to its end, and returns what it wrote to standard output and standard error,
+/// which goes to `log`.
 ///
 /// # Errors
 /// When it fails, or has to be ended: then all of its process group are killed.
@@ -63,7 +64,8 @@ pub fn run(command: Command, log: &Path, watch: &Watch<'_>) -> Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Kills a group whose leader is a child that was not waited for yet, so that the number is still the group's.
+/// Kills a group whose leader is a child that was not waited for yet, so that the number is still
+/// the group's.
 fn end_group(leader: u32) {
     if let Some(group) = i32::try_from(leader).ok().and_then(Pid::from_raw) {
         let _ = kill_process_group(group, Signal::KILL);

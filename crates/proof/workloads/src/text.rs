@@ -13,7 +13,8 @@ const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz     .";
 
 /// Writes lines of random words until there are `bytes` of them, or a line more.
 ///
-/// Only the generator's raw bytes are used, so that no library's idea of a uniform distribution is part of the result.
+/// Only the generator's raw bytes are used, so that no library's idea of a uniform distribution is
+/// part of the result.
 ///
 /// # Errors
 /// When writing fails.
@@ -43,7 +44,8 @@ pub fn sorted(bytes: u64, seed: u64) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     write(&mut text, bytes, seed)?;
     let mut lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
-    // As sort compares in the C locale: without the end of the line, which only shorter lines could tell apart.
+    // As sort compares in the C locale: without the end of the line, which only shorter lines could
+    // tell apart.
     lines.sort_unstable_by(|a, b| a[..a.len() - 1].cmp(&b[..b.len() - 1]));
     Ok(lines.concat())
 }
@@ -65,7 +67,8 @@ mod tests {
         assert_eq!(one, text(100_000, 1));
         assert_ne!(one, text(100_000, 2));
         assert!(text(200_000, 1).starts_with(&one));
-        // Were this another text some day, results with the same seed could not be compared any more.
+        // Were this another text some day, results with the same seed could not be compared any
+        // more.
         assert_eq!(hash(&one), "2fadb781b4f199eb80e2ba4d378cd3f2d83a26e55b90e66fe799f14dd9cc8b62");
     }
 

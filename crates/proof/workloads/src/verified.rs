@@ -1,8 +1,9 @@
-//! PostMark with verification (namespace transactions, V-B): it writes known patterns, looks at the result of each call, and compares what
-//! it reads with what it wrote.
+//! PostMark with verification (namespace transactions, V-B): it writes known patterns, looks at the
+//! result of each call, and compares what it reads with what it wrote.
 //!
-//! The program itself does neither, so its work is done here as it does it: a pool of files; transactions, each of which reads or appends
-//! to a file and then creates or removes one, with equal chances; and all of them removed in the end.
+//! The program itself does neither, so its work is done here as it does it: a pool of files;
+//! transactions, each of which reads or appends to a file and then creates or removes one, with
+//! equal chances; and all of them removed in the end.
 
 use crate::outcome::Outcome;
 use crate::postmark::PostMark;
@@ -180,7 +181,8 @@ impl Run<'_> {
         let path = self.path(number);
         let told = || format!("reading {}", path.display());
         let mut file = File::open(&path).with_context(told)?;
-        // What the module has is to be seen, not what the kernel has of it, which is written through.
+        // What the module has is to be seen, not what the kernel has of it, which is written
+        // through.
         fadvise(&file, 0, None, Advice::DontNeed).with_context(told)?;
         let said = file.metadata().with_context(told)?.len();
         ensure!(said == size, "{} has {said} bytes, not {size}", path.display());

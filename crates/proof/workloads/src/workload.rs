@@ -54,7 +54,8 @@ pub enum Scale {
     Tiny,
     /// What a machine does in some minutes.
     Small,
-    /// As in the paper, as far as it says: 100 MB to sort, 3,000 files of 4 KB to 4 MB, 60,000 transactions.
+    /// As in the paper, as far as it says: 100 MB to sort, 3,000 files of 4 KB to 4 MB, 60,000
+    /// transactions.
     Paper,
 }
 

@@ -1,4 +1,5 @@
-//! The workloads on real mounts: they come out as on a plain directory, and what is corrupt is noticed.
+//! The workloads on real mounts: they come out as on a plain directory, and what is corrupt is
+//! noticed.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

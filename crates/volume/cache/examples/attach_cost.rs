@@ -1,6 +1,8 @@
-//! What it costs a new life of a namespace module to read the log: `cargo run --release -p belay-cache --example attach_cost`.
+//! What it costs a new life of a namespace module to read the log: `cargo run --release -p
+//! belay-cache --example attach_cost`.
 //!
-//! The log is as full as it gets between two checkpoints, first with changes of the attributes of many files, then with pages of them.
+//! The log is as full as it gets between two checkpoints, first with changes of the attributes of
+//! many files, then with pages of them.
 
 use belay_cache::{Capacity, Layout, Publisher, Shared};
 use belay_object::{Credit, ObjectId, Operation, PAGE, Room};

@@ -1,7 +1,8 @@
 //! Answers that outlive their transactions in the log.
 //!
-//! A module may die between the publication of a transaction and its answer to the request, and a checkpoint may take the transaction out
-//! of the log before a successor asks for that answer. So the last answers are kept: each transaction's before its frames are given back.
+//! A module may die between the publication of a transaction and its answer to the request, and a
+//! checkpoint may take the transaction out of the log before a successor asks for that answer. So
+//! the last answers are kept: each transaction's before its frames are given back.
 
 use crate::layout::{ANSWER, ANSWERS, LONGEST_ANSWER};
 use crate::log::Slot;
@@ -81,7 +82,8 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// What a request was answered; `None` if nothing of it has happened, or all of it was undone. Whoever published it does so no more.
+    /// What a request was answered; `None` if nothing of it has happened, or all of it was undone.
+    /// Whoever published it does so no more.
     pub fn to<M: Memory>(&mut self, shared: &Shared<M>, unique: u64) -> Option<&[u8]> {
         let mut number = self.next;
         loop {

@@ -1,9 +1,11 @@
 //! How what has happened to objects reaches the layer below: in a checkpoint.
 //!
-//! That is done after a crash of the layers below, and when a volume is mounted whose cache has lost its memory: what has happened is from
-//! the log in that memory, or from the intent log, and nothing else differs.
+//! That is done after a crash of the layers below, and when a volume is mounted whose cache has
+//! lost its memory: what has happened is from the log in that memory, or from the intent log, and
+//! nothing else differs.
 //!
-//! All of it can be done again after it was cut off, be it that the layer below has a part of it already.
+//! All of it can be done again after it was cut off, be it that the layer below has a part of it
+//! already.
 
 use crate::changes::{Changed, Changes};
 use crate::dropped::Dropped;
@@ -25,8 +27,9 @@ impl<M: Memory> Pages<Version> for Shared<M> {
     }
 }
 
-/// Brings all of it to the layer below, and has it take a checkpoint of all transactions up to but not including `upto`; gives its epoch.
-/// What comes to an object that is damaged for good is dropped.
+/// Brings all of it to the layer below, and has it take a checkpoint of all transactions up to but
+/// not including `upto`; gives its epoch. What comes to an object that is damaged for good is
+/// dropped.
 ///
 /// # Errors
 /// [`Error::Damaged`]; those of the layer below, which must be opened again then.

@@ -1,7 +1,8 @@
 //! What operations come to: all that was done to each object since the last checkpoint, merged.
 //!
-//! Writes to one page are one, and what was cut off or removed is gone. Where the content of a page is depends on where the operations
-//! are from ([`Source`]): the log in the cache's memory ([`crate::index`]), or the intent log ([`crate::intent`]).
+//! Writes to one page are one, and what was cut off or removed is gone. Where the content of a page
+//! is depends on where the operations are from ([`Source`]): the log in the cache's memory
+//! ([`crate::index`]), or the intent log ([`crate::intent`]).
 
 use crate::pool::Version;
 use belay_object::{Class, ObjectId, Operation, PAGE, Transaction, Undecodable};
@@ -43,7 +44,8 @@ pub struct Changed<P = Version> {
     pub gone: Option<u64>,
     /// It was made, after that.
     pub made: Option<Since<Class>>,
-    /// What the stores have of it from these bytes on is gone: the least first, each later one less far back.
+    /// What the stores have of it from these bytes on is gone: the least first, each later one less
+    /// far back.
     pub cuts: Vec<Since<u64>>,
     /// Its length.
     pub size: Option<Since<u64>>,
@@ -127,7 +129,8 @@ impl<P> Changes<P> {
         self.objects.iter().map(|(object, changed)| (*object, changed))
     }
 
-    /// Forgets what is durable; calls `each` with all objects, and what has happened to them, before.
+    /// Forgets what is durable; calls `each` with all objects, and what has happened to them,
+    /// before.
     pub(crate) fn forget(&mut self, durable: u64, mut each: impl FnMut(ObjectId, &Changed<P>)) {
         self.objects.retain(|object, changed| {
             each(*object, changed);

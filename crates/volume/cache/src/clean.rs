@@ -1,14 +1,17 @@
-//! What was read from the layer below, kept for the next time: pages, and the attributes of objects. It is one process's own, and goes
-//! with it.
+//! What was read from the layer below, kept for the next time: pages, and the attributes of
+//! objects. It is one process's own, and goes with it.
 //!
-//! The log has precedence: nothing of this is looked at while the index has something newer. What it says otherwise is right because of
-//! these rules, with *n* the first transaction that the index has not taken in:
+//! The log has precedence: nothing of this is looked at while the index has something newer. What
+//! it says otherwise is right because of these rules, with *n* the first transaction that the index
+//! has not taken in:
 //!
-//! - A page is kept only if the index has nothing of it, so that the layer below says the same of it before and after any checkpoint up
-//!   to *n*. A transaction that changes it drops it when it is taken in ([`Clean::published`]); until that transaction is durable, the
-//!   page is found in the index, and is not read from below.
-//! - Attributes are kept as the layer below has them, be it that the index has newer ones. What becomes durable, and so leaves the index,
-//!   is put in their place ([`Clean::became_durable`]): it is the last that was published of them.
+//! - A page is kept only if the index has nothing of it, so that the layer below says the same of
+//!   it before and after any checkpoint up to *n*. A transaction that changes it drops it when it
+//!   is taken in ([`Clean::published`]); until that transaction is durable, the page is found in
+//!   the index, and is not read from below.
+//! - Attributes are kept as the layer below has them, be it that the index has newer ones. What
+//!   becomes durable, and so leaves the index, is put in their place ([`Clean::became_durable`]):
+//!   it is the last that was published of them.
 //! - If the index skips transactions that it has not seen, all is dropped ([`Clean::clear`]).
 //!
 //! What was used least lately goes first.
@@ -186,7 +189,8 @@ impl Clean {
         }
     }
 
-    /// The index is about to forget what has happened to an object before this transaction: the layer below says it now.
+    /// The index is about to forget what has happened to an object before this transaction: the
+    /// layer below says it now.
     pub fn became_durable(&mut self, object: ObjectId, changed: &Changed, durable: u64) {
         let is_durable = |since: u64| since < durable;
         match (changed.made, changed.gone) {

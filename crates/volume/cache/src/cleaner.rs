@@ -1,11 +1,14 @@
 //! How what was published reaches the stores, in checkpoints, and leaves the memory.
 //!
 //! 1. The epoch is sealed: its checkpoint has all transactions up to a number, which is noted.
-//! 2. What they come to is brought to the layer below, which takes the checkpoint ([`crate::bring`]).
-//! 3. That they are durable is noted, and how much room is left ([`crate::credit`]); their frames and slots are given back.
+//! 2. What they come to is brought to the layer below, which takes the checkpoint
+//!    ([`crate::bring`]).
+//! 3. That they are durable is noted, and how much room is left ([`crate::credit`]); their frames
+//!    and slots are given back.
 //!
-//! Whoever dies on the way, the next one looks whether the layer below has the checkpoint already, which is the death at the very end of
-//! a sync (Loris VI-B). If so the third step is done; else all of it is done again, with what was published meanwhile.
+//! Whoever dies on the way, the next one looks whether the layer below has the checkpoint already,
+//! which is the death at the very end of a sync (Loris VI-B). If so the third step is done; else
+//! all of it is done again, with what was published meanwhile.
 
 use crate::answers::Answer;
 use crate::bring::checkpoint;
@@ -33,9 +36,10 @@ impl<M: Memory> Cleaner<M> {
         Self { shared, dropped: RefCell::default(), synced: RefCell::default() }
     }
 
-    /// Takes a checkpoint of all that is published now; gives up to which transaction everything is durable. One that was begun and
-    /// failed, or whose cache died, is begun anew: so whatever was appended to the intent log is in the next checkpoint. What comes to an
-    /// object that is damaged for good is dropped.
+    /// Takes a checkpoint of all that is published now; gives up to which transaction everything is
+    /// durable. One that was begun and failed, or whose cache died, is begun anew: so whatever was
+    /// appended to the intent log is in the next checkpoint. What comes to an object that is
+    /// damaged for good is dropped.
     ///
     /// # Errors
     /// [`Error::Damaged`]; those of the layer below, which must be opened again then.
@@ -55,7 +59,8 @@ impl<M: Memory> Cleaner<M> {
         Ok(end)
     }
 
-    /// Notes the checkpoint that was begun, if the layer below has it, and whoever had it taken died before this.
+    /// Notes the checkpoint that was begun, if the layer below has it, and whoever had it taken
+    /// died before this.
     pub(crate) fn note_taken<B: Lower>(&self, below: &mut B) -> Result<(), Error<B::Error>> {
         self.trim()?;
         let last = below.epoch().map_err(Error::Lower)?.saturating_sub(1);
@@ -72,7 +77,8 @@ impl<M: Memory> Cleaner<M> {
         }
     }
 
-    /// Seals the epoch; gives what its transactions come to. The layer below has no checkpoint of it yet.
+    /// Seals the epoch; gives what its transactions come to. The layer below has no checkpoint of
+    /// it yet.
     fn seal<L>(&self) -> Result<Index, Error<L>> {
         let mut index = Index::of(&self.shared);
         let read = index.catch_up(&self.shared, u64::MAX);

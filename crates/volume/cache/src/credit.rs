@@ -1,11 +1,13 @@
 //! What a transaction can take of the room of the layer below, at most ([`belay_object::credit`]).
 //!
-//! What others have paid for is not paid for twice: a page of class `Metadata` that is in the log, and the way to any page that is in
-//! the log, are there in the layer below by the time that this transaction reaches it. They were taken into account when they were
-//! published, or are there already. Whatever reaches the layer below does so in the order of the log, object by object, and what is
-//! merged on the way takes no more than its parts.
+//! What others have paid for is not paid for twice: a page of class `Metadata` that is in the log,
+//! and the way to any page that is in the log, are there in the layer below by the time that this
+//! transaction reaches it. They were taken into account when they were published, or are there
+//! already. Whatever reaches the layer below does so in the order of the log, object by object, and
+//! what is merged on the way takes no more than its parts.
 //!
-//! A page behind the length of an object is written only if the same transaction has the length reach there.
+//! A page behind the length of an object is written only if the same transaction has the length
+//! reach there.
 
 use crate::index::Index;
 use belay_object::credit::{creation, ways};
@@ -126,7 +128,8 @@ impl Index {
             }
         };
         let (from, to, pairs) = new;
-        // Only what is before: when something behind is cut off later, its way may be gone before this page comes.
+        // Only what is before: when something behind is cut off later, its way may be gone before
+        // this page comes.
         let before = pages.and_then(|pages| pages.range(..from).next_back());
         let before = before.map(|(page, _)| *page).filter(|page| is_there(*page));
         let before = before.max(state.whole.min(from).checked_sub(1));

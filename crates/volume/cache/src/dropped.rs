@@ -1,4 +1,5 @@
-//! What becomes of changes to an object that is damaged: they are dropped. All else is as good as before, and reaches the stores.
+//! What becomes of changes to an object that is damaged: they are dropped. All else is as good as
+//! before, and reaches the stores.
 
 use crate::error::Error;
 use belay_object::{Lower, ObjectId};
@@ -14,7 +15,8 @@ pub(crate) struct Dropped {
 }
 
 impl Dropped {
-    /// What was done to an object: that is an error, unless it has failed only because this object is damaged for good. That is told, once.
+    /// What was done to an object: that is an error, unless it has failed only because this object
+    /// is damaged for good. That is told, once.
     pub(crate) fn unless_damaged<B: Lower>(
         &mut self,
         below: &mut B,

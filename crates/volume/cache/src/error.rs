@@ -12,10 +12,12 @@ pub enum Error<L> {
     /// The layer below has no room for it, and nothing is under way that could make some.
     #[error("no room is left")]
     NoSpace,
-    /// What was last done to this object is not durable yet, and may be undone. It can be had when that is known.
+    /// What was last done to this object is not durable yet, and may be undone. It can be had when
+    /// that is known.
     #[error("{0} is held until it is known whether what was done to it stays")]
     Held(ObjectId),
-    /// It was to be undone if it cannot be made durable at once, and takes away what nobody could bring back then.
+    /// It was to be undone if it cannot be made durable at once, and takes away what nobody could
+    /// bring back then.
     #[error("it takes away what could not be brought back")]
     Final,
     /// There is no such object.

@@ -16,7 +16,8 @@ impl<M: Memory> Shared<M> {
         self.memory.store(at + 3, xxh3_64(content));
     }
 
-    /// Reads a page from its frame; false if the frame holds something else by now, or what does not match its checksum.
+    /// Reads a page from its frame; false if the frame holds something else by now, or what does
+    /// not match its checksum.
     pub(crate) fn read_page(
         &self,
         version: Version,

@@ -1,7 +1,8 @@
-//! What all transactions since the last checkpoint come to ([`crate::changes`]): one process's own view of the log.
+//! What all transactions since the last checkpoint come to ([`crate::changes`]): one process's own
+//! view of the log.
 //!
-//! Each part knows of which transaction it is, so that it leaves the index when that transaction is durable: from then on the stores say
-//! the same.
+//! Each part knows of which transaction it is, so that it leaves the index when that transaction is
+//! durable: from then on the stores say the same.
 
 use crate::changes::{Changed, Changes, MOST_PUNCHED, Source, punched_by};
 use crate::log::Slot;
@@ -134,13 +135,15 @@ impl Index {
             }
             let Slot::Published(frame) = shared.slot(self.next) else {
                 if shared.durable() > self.next {
-                    // Its slot was given to a later one since. The log goes on behind what is durable.
+                    // Its slot was given to a later one since. The log goes on behind what is
+                    // durable.
                     continue;
                 }
                 break;
             };
             let read = shared.read_record(frame);
-            // Frames are given back when they are durable. So it was there as a whole if it is not durable now.
+            // Frames are given back when they are durable. So it was there as a whole if it is not
+            // durable now.
             if shared.durable() > self.next {
                 continue;
             }
@@ -169,7 +172,8 @@ impl Index {
         Ok(())
     }
 
-    /// Whether a transaction can take that besides what is in here: no place is taken by two that are not durable.
+    /// Whether a transaction can take that besides what is in here: no place is taken by two that
+    /// are not durable.
     fn is_possible<M: Memory>(&self, shared: &Shared<M>, more: &Used) -> Result<(), Undecodable> {
         let fits = |taken: Taken| {
             let taken = taken.and(more);
@@ -193,7 +197,8 @@ impl Index {
         self.used.len().saturating_sub(left)
     }
 
-    /// Forgets what is durable; calls `each` with all objects, and what has happened to them, before.
+    /// Forgets what is durable; calls `each` with all objects, and what has happened to them,
+    /// before.
     pub fn forget(&mut self, durable: u64, each: impl FnMut(ObjectId, &Changed)) {
         if durable <= self.durable {
             return;

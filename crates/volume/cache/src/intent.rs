@@ -1,9 +1,11 @@
 //! How what somebody was told is durable survives a power failure before the next checkpoint.
 //!
-//! A sync of a file appends to the intent log, in one write: all transactions that are not in it yet, without the data of other files; and
-//! the data of this one, and of files that were renamed over others, that are neither in a checkpoint nor in it. So after a power failure there are all
-//! operations on names up to some point; each file that was synced before that has the data that it had then, or what was done to it
-//! later; and a file that has replaced another one is not empty in its place.
+//! A sync of a file appends to the intent log, in one write: all transactions that are not in it
+//! yet, without the data of other files; and the data of this one, and of files that were renamed
+//! over others, that are neither in a checkpoint nor in it. So after a power failure there are all
+//! operations on names up to some point; each file that was synced before that has the data that it
+//! had then, or what was done to it later; and a file that has replaced another one is not empty in
+//! its place.
 
 mod replayed;
 
@@ -45,17 +47,19 @@ impl Synced {
 }
 
 impl<M: Memory> Cleaner<M> {
-    /// Makes durable what was published of these objects, and all that was done to names before. False if the intent log has no room: then
-    /// a checkpoint must do.
+    /// Makes durable what was published of these objects, and all that was done to names before.
+    /// False if the intent log has no room: then a checkpoint must do.
     ///
     /// # Errors
-    /// [`Error::Damaged`]; those of the layer below; that of an object of these which is damaged, as what comes to it is dropped.
+    /// [`Error::Damaged`]; those of the layer below; that of an object of these which is damaged,
+    /// as what comes to it is dropped.
     pub fn sync<B: Lower>(
         &self,
         below: &mut B,
         objects: &[ObjectId],
     ) -> Result<bool, Error<B::Error>> {
-        // What a checkpoint has, the log of those after it need not. And stores that have gone back have another log.
+        // What a checkpoint has, the log of those after it need not. And stores that have gone back
+        // have another log.
         self.note_taken(below)?;
         let mut synced = self.synced.borrow_mut();
         synced.catch_up(&self.shared)?;
@@ -98,8 +102,8 @@ impl<M: Memory> Cleaner<M> {
         Ok(done)
     }
 
-    /// A transaction without the data of files; those of directories and the like are in it. And the files whose data are to be durable
-    /// with it.
+    /// A transaction without the data of files; those of directories and the like are in it. And
+    /// the files whose data are to be durable with it.
     fn without_data<B: Lower>(
         &self,
         below: &mut B,
@@ -192,7 +196,8 @@ fn class_of<B: Lower>(
     }
     match below.attributes(object) {
         Ok(Some(found)) => Ok(found.class),
-        // One that is gone again since has no data worth keeping, and to one that is damaged none come.
+        // One that is gone again since has no data worth keeping, and to one that is damaged none
+        // come.
         Ok(None) => Ok(Class::Data),
         Err(why) if B::is_damaged(&why) => Ok(Class::Data),
         Err(why) => Err(Error::Lower(why)),

@@ -15,7 +15,8 @@ pub struct Capacity {
 pub const ENTRY: usize = 4;
 /// Words of a frame.
 pub const FRAME: usize = PAGE / 8;
-/// Words of a cell, which holds a record of the log, or a part of one. It is small, as the next life of a process looks at each record.
+/// Words of a cell, which holds a record of the log, or a part of one. It is small, as the next
+/// life of a process looks at each record.
 pub const CELL: usize = 64;
 /// Cells for each transaction between two checkpoints: more than most of them take.
 const CELLS: u32 = 2;
@@ -54,7 +55,8 @@ pub const CLEARED: usize = 19;
 /// Lives of publishers so far.
 pub const GENERATIONS: usize = 20;
 
-/// Answers that are kept when their transactions leave the log: more than there are requests without an answer.
+/// Answers that are kept when their transactions leave the log: more than there are requests
+/// without an answer.
 pub const ANSWERS: usize = 1024;
 /// Words of each: number, request, length, checksum, and the answer.
 pub const ANSWER: usize = 4 + LONGEST_ANSWER / 8;

@@ -1,4 +1,5 @@
-//! The cache of a volume (Loris II-A, VI): frames of pages and a log of transactions, in memory that outlives every process.
+//! The cache of a volume (Loris II-A, VI): frames of pages and a log of transactions, in memory
+//! that outlives every process.
 //!
 //! | module | answers |
 //! | --- | --- |
@@ -22,14 +23,15 @@
 //!
 //! The rules:
 //!
-//! - A transaction happens when its slot of the log is stored. Before that nobody sees anything of it, and after that nothing can fail:
-//!   all that it takes is there before, in the memory and below. Its record says how much it can take at most; all in the log is no more
-//!   than what there was at the last checkpoint.
+//! - A transaction happens when its slot of the log is stored. Before that nobody sees anything of
+//!   it, and after that nothing can fail: all that it takes is there before, in the memory and
+//!   below. Its record says how much it can take at most; all in the log is no more than what there
+//!   was at the last checkpoint.
 //! - What was published does not change. A newer version of a page is another frame.
-//! - The stores change in checkpoints only. So a store that dies is opened at its last checkpoint, and what was under way is done again
-//!   from the log, as a whole.
-//! - A frame or a cell is given back when what it holds is durable on the stores. Its version changes then, by which a reader who looks twice
-//!   sees that it has read something else.
+//! - The stores change in checkpoints only. So a store that dies is opened at its last checkpoint,
+//!   and what was under way is done again from the log, as a whole.
+//! - A frame or a cell is given back when what it holds is durable on the stores. Its version
+//!   changes then, by which a reader who looks twice sees that it has read something else.
 
 #![forbid(unsafe_code)]
 

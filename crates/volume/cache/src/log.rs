@@ -1,9 +1,10 @@
 //! The log: which transactions there are, in their order.
 //!
-//! A slot is one word. For transaction *n*, which has slot *n* modulo their number, it says in this order: that it is free for *n*, and then
-//! in which cell the record of *n* begins. The store that turns the one into the other publishes the transaction, and gives it its
-//! number: whoever fails at it, because somebody else was faster, looks at what that one has done, and tries the next one. So a publisher
-//! that dies leaves no gap, and knows all that is before what it publishes.
+//! A slot is one word. For transaction *n*, which has slot *n* modulo their number, it says in this
+//! order: that it is free for *n*, and then in which cell the record of *n* begins. The store that
+//! turns the one into the other publishes the transaction, and gives it its number: whoever fails
+//! at it, because somebody else was faster, looks at what that one has done, and tries the next
+//! one. So a publisher that dies leaves no gap, and knows all that is before what it publishes.
 
 use crate::layout::{
     BLOCKS, DURABLE, DURABLE_EPOCH, LOGGED, PAIRS, RESERVE, SEALED, SEALED_EPOCH, TRIMMED,
@@ -19,7 +20,8 @@ pub enum Slot {
     Free,
     /// The transaction is published; its record begins in this cell.
     Published(u32),
-    /// It is another transaction's: an earlier one, whose checkpoint is not there yet, or a later one.
+    /// It is another transaction's: an earlier one, whose checkpoint is not there yet, or a later
+    /// one.
     Other,
 }
 
@@ -36,8 +38,9 @@ impl<M: Memory> Shared<M> {
         (self.layout.slots + (number % slots) as usize, (number / slots + 1) & 0xffff_ffff)
     }
 
-    /// Makes a memory of zeros an empty log, whose first transaction has that number: what is before it is in the checkpoint of that
-    /// epoch, after which the layer below has that room. Nothing else may be done before.
+    /// Makes a memory of zeros an empty log, whose first transaction has that number: what is
+    /// before it is in the checkpoint of that epoch, after which the layer below has that room.
+    /// Nothing else may be done before.
     pub fn initialize(&self, durable_epoch: u64, first: u64, room: &Room) {
         for number in first..first + u64::from(self.layout.capacity.slots) {
             self.free_slot(number);
@@ -55,8 +58,8 @@ impl<M: Memory> Shared<M> {
         self.memory.store(RESERVE, room.reserve());
     }
 
-    /// What could be taken of the layer below at the last checkpoint, or a later one, and what of it is for transactions that take away. To
-    /// be asked after what is durable.
+    /// What could be taken of the layer below at the last checkpoint, or a later one, and what of
+    /// it is for transactions that take away. To be asked after what is durable.
     pub(crate) fn room(&self) -> (Credit, Credit) {
         let [blocks, pairs, reserve] = [BLOCKS, PAIRS, RESERVE].map(|word| self.memory.load(word));
         (Credit { blocks, pairs }, Credit { blocks: reserve, pairs: reserve / 2 })
@@ -92,8 +95,8 @@ impl<M: Memory> Shared<M> {
         }
     }
 
-    /// Publishes the record that begins in `frame` as that transaction, and no other; gives what its slot said: [`Slot::Free`] if it is
-    /// done.
+    /// Publishes the record that begins in `frame` as that transaction, and no other; gives what
+    /// its slot said: [`Slot::Free`] if it is done.
     pub(crate) fn publish(&self, number: u64, frame: u32) -> Slot {
         let found = self.slot(number);
         if found != Slot::Free {
@@ -108,8 +111,9 @@ impl<M: Memory> Shared<M> {
         }
     }
 
-    /// Up to which transaction frames and slots were given back. What is durable is so many more at the most as there are slots: if not,
-    /// somebody else has written here, and nothing of it is looked at.
+    /// Up to which transaction frames and slots were given back. What is durable is so many more at
+    /// the most as there are slots: if not, somebody else has written here, and nothing of it is
+    /// looked at.
     pub(crate) fn trimmed(&self) -> u64 {
         let (trimmed, durable) = (self.memory.load(TRIMMED), self.durable());
         let slots = u64::from(self.layout.capacity.slots);
@@ -142,7 +146,8 @@ impl<M: Memory> Shared<M> {
         under_way.then(|| self.memory.load(SEALED))
     }
 
-    /// The last checkpoint of which it is known up to which transaction it reaches, whether it is there or not.
+    /// The last checkpoint of which it is known up to which transaction it reaches, whether it is
+    /// there or not.
     pub fn last_sealed(&self) -> u64 {
         self.durable_epoch() + u64::from(self.sealed().is_some())
     }
@@ -156,7 +161,8 @@ impl<M: Memory> Shared<M> {
 
     /// The checkpoint that was under way is there, and the layer below has that room.
     pub(crate) fn set_durable(&self, number: u64, room: &Room) {
-        // First the room. Whoever does not see yet what is durable by now counts that as well, which is less than there is.
+        // First the room. Whoever does not see yet what is durable by now counts that as well,
+        // which is less than there is.
         self.set_room(room);
         self.memory.store(DURABLE, number);
         // The store that ends it. Who dies before that does both again.

@@ -1,5 +1,5 @@
-//! Which mount the memory serves. It outlives a mount whose processes have all died: the next one goes on with what is published, but
-//! its requests have numbers of their own.
+//! Which mount the memory serves. It outlives a mount whose processes have all died: the next one
+//! goes on with what is published, but its requests have numbers of their own.
 
 use crate::error::Error;
 use crate::index::Index;
@@ -9,14 +9,16 @@ use crate::shared::Shared;
 use belay_memory::Memory;
 use belay_object::PAGE;
 
-/// Says that it is a cache's memory, of this version. It is another one as soon as its layout is another one, or the messages are between
-/// the processes that use it: those of two versions never work together.
+/// Says that it is a cache's memory, of this version. It is another one as soon as its layout is
+/// another one, or the messages are between the processes that use it: those of two versions never
+/// work together.
 const VALID: u64 = u64::from_le_bytes(*b"belaych4");
 
 /// Transactions that the next life of a process reads within a few milliseconds.
 const MOST_READ: u64 = 1024;
 
-/// Whether a memory that begins with that word ([`MAGIC`]) was set up, or has begun to be, by a belay that keeps it in another way.
+/// Whether a memory that begins with that word ([`MAGIC`]) was set up, or has begun to be, by a
+/// belay that keeps it in another way.
 pub fn is_of_another_version(magic: u64) -> bool {
     ![0, VALID].contains(&magic)
 }
@@ -32,13 +34,15 @@ impl<M: Memory> Shared<M> {
         self.memory.store(MAGIC, VALID);
     }
 
-    /// A mount begins, or its cache's next life. What is published was not asked for by this mount, if it is a new one.
+    /// A mount begins, or its cache's next life. What is published was not asked for by this mount,
+    /// if it is a new one.
     pub fn begin_mount(&self, mount: u64) {
         if self.is_mounted(mount) {
             return;
         }
         let next = self.published();
-        // Since the last mount the intent log may have been cut, or be that of a copy. What is in it twice is done once.
+        // Since the last mount the intent log may have been cut, or be that of a copy. What is in
+        // it twice is done once.
         self.set_logged(0);
         self.memory.store(MOUNT_FIRST, next);
         self.memory.store(MOUNT, mount);
@@ -79,21 +83,23 @@ impl<M: Memory> Shared<M> {
         self.memory.store(CLEARED, mount);
     }
 
-    /// Whether so much is published that a checkpoint is due before its time: half of what there is room for, or as much as the next life
-    /// of a process can read without being missed. Frames and cells are counted by their own.
+    /// Whether so much is published that a checkpoint is due before its time: half of what there is
+    /// room for, or as much as the next life of a process can read without being missed. Frames and
+    /// cells are counted by their own.
     pub fn has_much(&self) -> bool {
         let much = (u64::from(self.layout.capacity.slots) / 2).min(MOST_READ);
         let is_far = !matches!(self.slot(self.durable() + much), Slot::Free);
         is_far || [self.frames(), self.cells()].iter().any(|pool| pool.free() < pool.count() / 2)
     }
 
-    /// Whether all that was published is in a checkpoint of the stores: nothing is lost with this memory.
+    /// Whether all that was published is in a checkpoint of the stores: nothing is lost with this
+    /// memory.
     pub fn is_empty(&self) -> bool {
         self.slot(self.durable()) == Slot::Free && self.sealed().is_none()
     }
 
-    /// Whether what is in it comes after the checkpoint that the stores have, which reaches up to a transaction: nobody has changed them
-    /// since without it.
+    /// Whether what is in it comes after the checkpoint that the stores have, which reaches up to a
+    /// transaction: nobody has changed them since without it.
     pub fn comes_after(&self, epoch: u64, upto: u64) -> bool {
         let durable = self.durable_epoch();
         let is_noted = (epoch, upto) == (durable, self.durable());
@@ -102,7 +108,8 @@ impl<M: Memory> Shared<M> {
         is_noted || taken == Some((epoch, upto))
     }
 
-    /// Reads all that is published and not in a checkpoint that is noted, as the next checkpoint does. Gives how many transactions that is.
+    /// Reads all that is published and not in a checkpoint that is noted, as the next checkpoint
+    /// does. Gives how many transactions that is.
     ///
     /// # Errors
     /// [`Error::Damaged`].
@@ -110,8 +117,8 @@ impl<M: Memory> Shared<M> {
         let mut index = Index::of(self);
         index.catch_up(self, u64::MAX).map_err(|why| Error::Damaged(why.why()))?;
         let (next, slots) = (index.next(), u64::from(self.layout.capacity.slots));
-        // Behind the last one is a free slot, or one that is still another transaction's. That of the last one that was trimmed may be, too:
-        // it is made free after that.
+        // Behind the last one is a free slot, or one that is still another transaction's. That of
+        // the last one that was trimmed may be, too: it is made free after that.
         let is_behind = next.saturating_add(1) >= self.trimmed().saturating_add(slots);
         if !is_behind && self.slot(next) != Slot::Free {
             return Err(Error::Damaged("its log has no end"));

@@ -1,10 +1,11 @@
 //! Places in the memory that have owners: frames for pages, and cells for records of the log.
 //!
-//! A place is free, or belongs to a generation of a process, which alone fills it. That it was published then does not show here, but in
-//! the log: what belongs to a dead generation and is in no transaction of the log is free again ([`Pool::sweep`]).
+//! A place is free, or belongs to a generation of a process, which alone fills it. That it was
+//! published then does not show here, but in the log: what belongs to a dead generation and is in
+//! no transaction of the log is free again ([`Pool::sweep`]).
 //!
-//! Each time that a place is given back its version grows. Who reads one looks at the version before and after it has copied the
-//! content: so nobody has to be told who reads.
+//! Each time that a place is given back its version grows. Who reads one looks at the version
+//! before and after it has copied the content: so nobody has to be told who reads.
 
 use crate::layout::ENTRY;
 use crate::shared::Shared;
@@ -30,7 +31,8 @@ impl Version {
     }
 }
 
-/// Bits of the state word: the version, the generation that it belongs to, and whether it belongs to one.
+/// Bits of the state word: the version, the generation that it belongs to, and whether it belongs
+/// to one.
 const TAKEN: u64 = 1;
 const GENERATION: u32 = 8;
 const VERSION: u32 = 32;
@@ -93,8 +95,9 @@ impl<M: Memory> Pool<'_, M> {
         None
     }
 
-    /// Gives a place back, if its state is one for which that is right. Whoever still reads it notices. If somebody else gives it back
-    /// meanwhile, it is not done again: it may have a new owner by then.
+    /// Gives a place back, if its state is one for which that is right. Whoever still reads it
+    /// notices. If somebody else gives it back meanwhile, it is not done again: it may have a new
+    /// owner by then.
     fn give_back_where(&self, place: u32, is_right: impl Fn(u64) -> bool) {
         let at = self.state(place);
         let state = self.memory.load(at);
@@ -205,7 +208,8 @@ mod tests {
     const DEAD: u32 = 1;
     const NEXT: u32 = 2;
 
-    /// The next life of a module sweeps and takes a frame at any moment at which somebody else gives it back: it keeps it.
+    /// The next life of a module sweeps and takes a frame at any moment at which somebody else
+    /// gives it back: it keeps it.
     fn keeps(give_back: impl Fn(&Shared<Stepped>, Version)) {
         for step in 0..6 {
             let layout = Layout::new(Capacity { frames: 1, slots: 4 });

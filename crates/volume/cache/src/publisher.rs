@@ -35,7 +35,8 @@ pub struct Publisher<M: Memory> {
     next_cell: u32,
 }
 
-/// A transaction that is being made. Nobody sees anything of it, and it can be dropped ([`Publisher::drop_draft`]).
+/// A transaction that is being made. Nobody sees anything of it, and it can be dropped
+/// ([`Publisher::drop_draft`]).
 #[derive(Debug, Default)]
 pub struct Draft {
     transaction: Transaction,
@@ -99,8 +100,8 @@ fn take<M: Memory, L>(
 }
 
 impl<M: Memory> Publisher<M> {
-    /// A new life of a process. What earlier lives were making is dropped; what they have done tells
-    /// [`crate::answers::Answers`].
+    /// A new life of a process. What earlier lives were making is dropped; what they have done
+    /// tells [`crate::answers::Answers`].
     ///
     /// # Errors
     /// [`Error::Damaged`].
@@ -165,9 +166,9 @@ impl<M: Memory> Publisher<M> {
         Moment { next: self.index.next(), durable: self.index.durable() }
     }
 
-    /// Whether what the layer below says of an object, asked for at some moment since that one, is what it would say now, as far as is
-    /// known here ([`Publisher::refresh`]): nothing was published of the object, and nothing of it that was published before has become
-    /// durable.
+    /// Whether what the layer below says of an object, asked for at some moment since that one, is
+    /// what it would say now, as far as is known here ([`Publisher::refresh`]): nothing was
+    /// published of the object, and nothing of it that was published before has become durable.
     pub fn is_as_it_was(&self, object: ObjectId, then: Moment) -> bool {
         let before = self.recent.before(object);
         // Of what was durable then, the layer below has told.
@@ -189,11 +190,13 @@ impl<M: Memory> Publisher<M> {
         draft.transaction.add(&Operation::Create { object, class, attributes });
     }
 
-    /// Adds the writing of whole pages. The length of the object must reach there when the transaction ends ([`Operation::SetSize`]): what is
-    /// behind it does not come back from the layer below.
+    /// Adds the writing of whole pages. The length of the object must reach there when the
+    /// transaction ends ([`Operation::SetSize`]): what is behind it does not come back from the
+    /// layer below.
     ///
     /// # Errors
-    /// [`Error::Full`], which leaves the transaction without them; [`Error::NoSpace`] if it is too large for the cache.
+    /// [`Error::Full`], which leaves the transaction without them; [`Error::NoSpace`] if it is too
+    /// large for the cache.
     pub fn write<L>(
         &mut self,
         draft: &mut Draft,
@@ -213,8 +216,8 @@ impl<M: Memory> Publisher<M> {
         Ok(())
     }
 
-    /// Publishes a transaction, with the request that it is of and the reply to that; gives its number. Before that everything can fail,
-    /// and after it nothing.
+    /// Publishes a transaction, with the request that it is of and the reply to that; gives its
+    /// number. Before that everything can fail, and after it nothing.
     ///
     /// # Errors
     /// [`Error::Full`] or [`Error::NoSpace`], with nothing done; [`Error::Damaged`].
@@ -244,7 +247,8 @@ impl<M: Memory> Publisher<M> {
         draft.cells.first().copied().ok_or(Error::Full)
     }
 
-    /// Publishes a transaction; with it, if it is revocable, what undoes it is there, with its cells.
+    /// Publishes a transaction; with it, if it is revocable, what undoes it is there, with its
+    /// cells.
     fn publish<L>(
         &mut self,
         draft: &mut Draft,
@@ -274,7 +278,8 @@ impl<M: Memory> Publisher<M> {
             self.shared.write_record(&record, &draft.cells);
             match self.shared.publish(number, first) {
                 Slot::Free => {
-                    // So that none of its own is skipped. If the log makes no sense, whoever reads next is told.
+                    // So that none of its own is skipped. If the log makes no sense, whoever reads
+                    // next is told.
                     let _ = self.refresh::<L>();
                     return Ok(number);
                 }
@@ -295,11 +300,13 @@ impl<M: Memory> Publisher<M> {
         if cost.is_none() || self.index.owed().and(cost).fits(room) {
             return Ok(());
         }
-        // What is in the log may make room when it reaches the layer below. If there is nothing, there is none.
+        // What is in the log may make room when it reaches the layer below. If there is nothing,
+        // there is none.
         Err(if self.pending() > 0 { Error::Full } else { Error::NoSpace })
     }
 
-    /// Whether slots are left for what may be undone, besides that of a transaction. The last one that was trimmed may not be free yet.
+    /// Whether slots are left for what may be undone, besides that of a transaction. The last one
+    /// that was trimmed may not be free yet.
     fn find_slots<L>(&self, number: u64, is_revocable: bool) -> Result<(), Error<L>> {
         let kept = self.revocable.len() as u64 + u64::from(is_revocable);
         let slots = u64::from(self.shared.layout.capacity.slots);

@@ -1,5 +1,5 @@
-//! Which objects were changed lately, and by which transaction last: by that, what was fetched from the layer below meanwhile is known to
-//! be still right, or is fetched again.
+//! Which objects were changed lately, and by which transaction last: by that, what was fetched from
+//! the layer below meanwhile is known to be still right, or is fetched again.
 
 use belay_object::ObjectId;
 use std::collections::BTreeMap;
@@ -30,8 +30,8 @@ impl Recent {
         self.last.insert(object, number);
     }
 
-    /// The number before which an object was changed last: all that has happened to it is in the transactions before. If that is not known
-    /// any more it is the first one of which it is.
+    /// The number before which an object was changed last: all that has happened to it is in the
+    /// transactions before. If that is not known any more it is the first one of which it is.
     pub fn before(&self, object: ObjectId) -> u64 {
         self.last.get(&object).map_or(self.since, |last| last.saturating_add(1))
     }

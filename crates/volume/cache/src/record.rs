@@ -1,4 +1,5 @@
-//! How a transaction lies in cells: the first one has a head and the first bytes, each further one the cell after it and the next bytes.
+//! How a transaction lies in cells: the first one has a head and the first bytes, each further one
+//! the cell after it and the next bytes.
 
 use crate::layout::CELL;
 use crate::pool::Version;
@@ -55,8 +56,8 @@ pub struct Record {
     pub tie: Tie,
 }
 
-/// Words of the head: the next cell, the lengths of reply and transaction, the request, a checksum over all, blocks and pairs that it can
-/// take, and how it belongs together with another one.
+/// Words of the head: the next cell, the lengths of reply and transaction, the request, a checksum
+/// over all, blocks and pairs that it can take, and how it belongs together with another one.
 const HEAD: usize = 6;
 /// Words of the head of a further cell.
 const NEXT: usize = 1;
@@ -200,7 +201,8 @@ mod tests {
         Record { unique: operations + 7, reply: vec![reply as u8; reply], transaction, cost, tie }
     }
 
-    /// Whatever its length, in cells in whatever order; and a flipped bit in any of them is noticed.
+    /// Whatever its length, in cells in whatever order; and a flipped bit in any of them is
+    /// noticed.
     #[test]
     fn a_record_is_read_as_it_was_written() {
         let layout = Layout::new(Capacity { frames: 1, slots: 1 });
@@ -214,7 +216,8 @@ mod tests {
             let read = shared.read_record(cells[0]).unwrap();
             assert_eq!(read, (record, cells.clone()), "{operations} operations");
             for cell in cells.iter().filter(|_| operations > 0) {
-                // The first word behind the head of any cell is a part of what was written, unless the record ends before.
+                // The first word behind the head of any cell is a part of what was written, unless
+                // the record ends before.
                 let at = layout.cell(*cell) + HEAD;
                 let word = shared.memory.load(at);
                 shared.memory.store(at, word ^ 1 << 40);

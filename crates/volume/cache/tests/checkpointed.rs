@@ -1,4 +1,5 @@
-//! A life of a publisher begins while checkpoints are taken: it sees all that was published, and finds all answers.
+//! A life of a publisher begins while checkpoints are taken: it sees all that was published, and
+//! finds all answers.
 
 mod below;
 mod words;

@@ -1,4 +1,5 @@
-//! What all processes leave in the memory when they die is read by the next mount, wherever the cache was.
+//! What all processes leave in the memory when they die is read by the next mount, wherever the
+//! cache was.
 
 mod below;
 mod words;

@@ -1,4 +1,5 @@
-//! What is written between two checkpoints reaches the stores once, and what is gone again does not.
+//! What is written between two checkpoints reaches the stores once, and what is gone again does
+//! not.
 
 mod below;
 mod words;

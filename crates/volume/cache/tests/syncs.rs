@@ -39,7 +39,8 @@ fn appended(below: &mut Below) -> usize {
     parts(&last).map(|part| pages(part.unwrap().bytes)).sum()
 }
 
-/// What is in the log already is not appended again, unless somebody does it who does not know that.
+/// What is in the log already is not appended again, unless somebody does it who does not know
+/// that.
 #[test]
 fn a_sync_appends_what_is_new() {
     let layout = Layout::new(Capacity { frames: 4000, slots: 1000 });

@@ -1,5 +1,6 @@
-//! Processes at the same time, as threads on one memory: publishers, a reader, a cache that takes checkpoints and syncs, and stores that
-//! it is the only one to change. Each page is filled with a tag that tells object, page and version.
+//! Processes at the same time, as threads on one memory: publishers, a reader, a cache that takes
+//! checkpoints and syncs, and stores that it is the only one to change. Each page is filled with a
+//! tag that tells object, page and version.
 
 mod below;
 mod words;
@@ -97,7 +98,8 @@ fn pages_are_never_mixed_whoever_works_at_the_same_time() {
     let objects =
         |publisher: u64| (0..OBJECTS).map(move |at| ObjectId(16 + publisher * OBJECTS + at));
     let (reads, checkpoints, syncs) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-    // A life that begins takes what others were making for that of the dead: so all begin before anything is made.
+    // A life that begins takes what others were making for that of the dead: so all begin before
+    // anything is made.
     let attach = |generation: u64| {
         Publisher::attach::<Infallible>(shared.clone(), generation as u32).unwrap()
     };
@@ -117,7 +119,8 @@ fn pages_are_never_mixed_whoever_works_at_the_same_time() {
                 checkpoints.fetch_add(1, SeqCst);
             }
         });
-        // Readers: one keeps nothing, one all that it has read, and one has room for less than that.
+        // Readers: one keeps nothing, one all that it has read, and one has room for less than
+        // that.
         for (module, kept) in readers {
             let (mut below, over, published, reads) = (below.clone(), &over, &published, &reads);
             scope.spawn(move || {

@@ -1,4 +1,5 @@
-//! Bytes in messages, as a whole: the same on the way as a sequence of numbers, and written and read at once.
+//! Bytes in messages, as a whole: the same on the way as a sequence of numbers, and written and
+//! read at once.
 
 use serde::de::{Error, Visitor};
 use serde::{Deserializer, Serializer};

@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 use thiserror::Error;
 
-/// The first pause between two tries to connect, and the longest. Nothing tells when somebody binds a socket; a successor is there
-/// within milliseconds.
+/// The first pause between two tries to connect, and the longest. Nothing tells when somebody binds
+/// a socket; a successor is there within milliseconds.
 const PAUSES: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(20)];
 
 /// The other end has died. What was asked last may have been done, or not.

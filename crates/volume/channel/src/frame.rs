@@ -61,10 +61,12 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Reads what is there, without waiting if the stream does not; gives the message if that is its end.
+    /// Reads what is there, without waiting if the stream does not; gives the message if that is
+    /// its end.
     ///
     /// # Errors
-    /// Those of the stream, but for `WouldBlock`; `UnexpectedEof` at its end; `InvalidData` if it is no message.
+    /// Those of the stream, but for `WouldBlock`; `UnexpectedEof` at its end; `InvalidData` if it
+    /// is no message.
     pub fn take<T: DeserializeOwned>(&mut self, stream: &mut impl Read) -> io::Result<Option<T>> {
         loop {
             let known = self.bytes.first_chunk::<HEAD>().copied();

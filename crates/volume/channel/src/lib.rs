@@ -10,8 +10,9 @@
 //! | [`transport`] | what carries these questions: a connection, or a simulation of one |
 //! | [`server`] | who has connected, and whose turn it is |
 //!
-//! A process that asks has one question under way at a time. If the other end dies, it asks the next life of it. That is right for
-//! questions that change nothing. A checkpoint is begun anew then, as a whole.
+//! A process that asks has one question under way at a time. If the other end dies, it asks the
+//! next life of it. That is right for questions that change nothing. A checkpoint is begun anew
+//! then, as a whole.
 
 #![forbid(unsafe_code)]
 

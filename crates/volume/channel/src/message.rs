@@ -1,5 +1,6 @@
-//! What can be asked of a store and of a cache. Objects and epochs are numbers, operations as [`belay_object::Transaction`] writes them
-//! down: who is asked looks at all of it as at anything that somebody else has written.
+//! What can be asked of a store and of a cache. Objects and epochs are numbers, operations as
+//! [`belay_object::Transaction`] writes them down: who is asked looks at all of it as at anything
+//! that somebody else has written.
 
 use crate::bytes;
 use serde::{Deserialize, Serialize};

@@ -43,7 +43,8 @@ pub struct RemoteStore<T = Connection<StoreAsk, StoreAnswer>> {
     writes: bool,
 }
 
-/// Bytes that all intents have at most, each with something besides: no store has that much room for them.
+/// Bytes that all intents have at most, each with something besides: no store has that much room
+/// for them.
 const MOST_INTENTS: usize = 64 << 20;
 /// Room for what is beside the bytes of a message.
 const BESIDE: usize = 64;
@@ -61,13 +62,14 @@ impl RemoteStore {
 }
 
 impl<T: Transport> RemoteStore<T> {
-    /// For a process that reads. It does not notice when the other one dies, but for the time that it takes.
+    /// For a process that reads. It does not notice when the other one dies, but for the time that
+    /// it takes.
     pub fn reader_over(transport: T) -> Self {
         Self { transport, writes: false }
     }
 
-    /// For the cache, of which there is one at a time. It is told of each death ([`Error::Lost`]), and asks nothing more until it has
-    /// begun anew ([`RemoteStore::renew`]).
+    /// For the cache, of which there is one at a time. It is told of each death ([`Error::Lost`]),
+    /// and asks nothing more until it has begun anew ([`RemoteStore::renew`]).
     pub fn writer_over(transport: T) -> Self {
         Self { transport, writes: true }
     }
@@ -102,7 +104,8 @@ impl<T: Transport> RemoteStore<T> {
         }
     }
 
-    /// Asks until a life of it has answered, or none is waited for any more: only what can be done twice.
+    /// Asks until a life of it has answered, or none is waited for any more: only what can be done
+    /// twice.
     fn until_answered(&mut self, ask: &StoreAsk) -> Result<StoreAnswer, Lost> {
         loop {
             match self.transport.open().and_then(|()| self.transport.ask(ask)) {

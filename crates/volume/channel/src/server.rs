@@ -1,4 +1,5 @@
-//! Who has connected, and whose turn it is. One thread serves all: none of them can hold up the others, but by what it asks for.
+//! Who has connected, and whose turn it is. One thread serves all: none of them can hold up the
+//! others, but by what it asks for.
 
 use crate::frame::{self, Inbox};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,7 +15,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long somebody may take to take an answer. Who does not is cut off, and asks again if it lives.
+/// How long somebody may take to take an answer. Who does not is cut off, and asks again if it
+/// lives.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The longest time between two turns.
 const TURN: Duration = Duration::from_secs(1);
@@ -28,7 +30,8 @@ pub trait Service {
     /// What is answered.
     type Answer: Serialize;
 
-    /// Answers who is connected by this number; `None` if the answer comes later ([`Service::later`]).
+    /// Answers who is connected by this number; `None` if the answer comes later
+    /// ([`Service::later`]).
     fn answer(&mut self, client: u64, ask: Self::Ask) -> Option<Self::Answer>;
 
     /// What can be read when there may be an answer that comes later.
@@ -74,7 +77,8 @@ struct Client {
 }
 
 impl Server {
-    /// Listens at `path`. Nobody else may do that, nor may anybody else write to its folder: what is there is of a process that is dead.
+    /// Listens at `path`. Nobody else may do that, nor may anybody else write to its folder: what
+    /// is there is of a process that is dead.
     ///
     /// # Errors
     /// Those of the system calls.

@@ -1,7 +1,7 @@
 //! An image file or a block device.
 //!
-//! It is locked while it is open: a block device by O_EXCL, which mounted ones refuse, an image file by flock(2). So two processes of
-//! belay's never write to one store.
+//! It is locked while it is open: a block device by O_EXCL, which mounted ones refuse, an image
+//! file by flock(2). So two processes of belay's never write to one store.
 
 use crate::{BLOCK, Disk, check_range};
 use rustix::fd::OwnedFd;
@@ -54,7 +54,8 @@ impl FileDisk {
         Self::open_for(path, OFlags::RDWR)
     }
 
-    /// The same for reading alone: each write is an error. It is locked all the same, so that nobody changes it meanwhile.
+    /// The same for reading alone: each write is an error. It is locked all the same, so that
+    /// nobody changes it meanwhile.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -85,8 +86,8 @@ impl FileDisk {
         Ok(Self { fd, path: path(), blocks: bytes / BLOCK as u64, is_image })
     }
 
-    /// Makes an image file of so many bytes at `path`, readable by its owner alone. It takes room on its file system as it is
-    /// written to.
+    /// Makes an image file of so many bytes at `path`, readable by its owner alone. It takes room
+    /// on its file system as it is written to.
     ///
     /// # Errors
     /// See [`OpenError`]; if there is something at `path` already.
@@ -106,7 +107,8 @@ impl FileDisk {
         Ok(Self { fd, path: path.to_owned(), blocks: bytes / BLOCK as u64, is_image: true })
     }
 
-    /// Takes the room of all blocks of an image on its file system, so that no write can fail for want of it.
+    /// Takes the room of all blocks of an image on its file system, so that no write can fail for
+    /// want of it.
     ///
     /// # Errors
     /// [`OpenError::System`]: there is less room, or the file system cannot do that.

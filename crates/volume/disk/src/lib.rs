@@ -5,8 +5,9 @@
 //! | [`mod@file`] | how an image file or a block device is one |
 //! | [`shadow`] | how a disk is looked at without being written to |
 //!
-//! A disk is an array of blocks of [`BLOCK`] bytes. A write that has returned is durable after the next [`Disk::flush`]
-//! that has returned. Before that a power failure may leave any part of it, in units of sectors, in any order.
+//! A disk is an array of blocks of [`BLOCK`] bytes. A write that has returned is durable after the
+//! next [`Disk::flush`] that has returned. Before that a power failure may leave any part of it, in
+//! units of sectors, in any order.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +31,8 @@ pub const ZEROS: Block = [0; BLOCK];
 
 /// An array of blocks. The one process that has it open is the only one that changes it.
 ///
-/// What a disk gives is not to be trusted: it may be another block, an old one, or wrong in any bit. A file store checks all of it.
+/// What a disk gives is not to be trusted: it may be another block, an old one, or wrong in any
+/// bit. A file store checks all of it.
 pub trait Disk {
     /// The number of blocks.
     fn blocks(&self) -> u64;
@@ -44,13 +46,15 @@ pub trait Disk {
     /// Writes whole blocks from block `first` on; the length of `data` is a multiple of [`BLOCK`].
     ///
     /// # Errors
-    /// Those of the device; `InvalidInput` for blocks behind the end. Nothing is known then of what the blocks hold.
+    /// Those of the device; `InvalidInput` for blocks behind the end. Nothing is known then of what
+    /// the blocks hold.
     fn write(&self, first: u64, data: &[u8]) -> io::Result<()>;
 
     /// Makes durable what was written before.
     ///
     /// # Errors
-    /// Those of the device. What of the writes before is durable is not known then, and a later flush does not tell.
+    /// Those of the device. What of the writes before is durable is not known then, and a later
+    /// flush does not tell.
     fn flush(&self) -> io::Result<()>;
 }
 

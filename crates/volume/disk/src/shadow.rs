@@ -1,4 +1,5 @@
-//! A disk that is looked at without being written to: what is written stays in memory, and is gone with it.
+//! A disk that is looked at without being written to: what is written stays in memory, and is gone
+//! with it.
 //!
 //! So whoever only looks runs the code that ships, which tidies up when it opens a store.
 

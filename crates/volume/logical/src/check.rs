@@ -1,7 +1,9 @@
-//! Whether the stores of a volume are as they should be, and whether the mapping leads to all that is on them and to nothing else.
+//! Whether the stores of a volume are as they should be, and whether the mapping leads to all that
+//! is on them and to nothing else.
 //!
-//! An object's file names the object, and the mapping names the file; so no two objects share one. Hence it is enough to count: if a
-//! store has more files than objects that lead there, nothing leads to some of them.
+//! An object's file names the object, and the mapping names the file; so no two objects share one.
+//! Hence it is enough to count: if a store has more files than objects that lead there, nothing
+//! leads to some of them.
 
 use crate::mapping::Mapped;
 use crate::volume::{Error, Logical, Result};
@@ -50,8 +52,9 @@ impl Report {
 }
 
 impl<D: Disk> Logical<D> {
-    /// Reads all of all stores, and compares the mapping with what is on them. Changes are to be part of a checkpoint by then. Tells
-    /// `progress` how many blocks were read since it was told last.
+    /// Reads all of all stores, and compares the mapping with what is on them. Changes are to be
+    /// part of a checkpoint by then. Tells `progress` how many blocks were read since it was told
+    /// last.
     ///
     /// # Errors
     /// None but those of a store that has failed before; what is wrong is in the report.
@@ -91,7 +94,8 @@ impl<D: Disk> Logical<D> {
         Ok(report)
     }
 
-    /// Goes through the mapping of one store. What the ones before it have is compared, and not looked up again.
+    /// Goes through the mapping of one store. What the ones before it have is compared, and not
+    /// looked up again.
     fn check_mapping(&mut self, store: usize, led: &mut [u64], report: &mut Report) {
         let mut from = 0;
         loop {
@@ -163,7 +167,8 @@ impl<D: Disk> Logical<D> {
         }
     }
 
-    /// Where an object is, for whoever looks at the stores themselves: the store, and the file there.
+    /// Where an object is, for whoever looks at the stores themselves: the store, and the file
+    /// there.
     ///
     /// # Errors
     /// If that cannot be read.

@@ -18,8 +18,9 @@ impl<D: Disk> Logical<D> {
         self.store(0)?.append_intent(bytes).map_err(from_store)
     }
 
-    /// The first half of that, for whoever reads while the disks are flushed ([`Store::begin_append`]). If there is room a flush of all disks
-    /// comes next, of which the volume is told ([`Logical::flushed`]), and then [`Logical::end_append`].
+    /// The first half of that, for whoever reads while the disks are flushed
+    /// ([`Store::begin_append`]). If there is room a flush of all disks comes next, of which the
+    /// volume is told ([`Logical::flushed`]), and then [`Logical::end_append`].
     ///
     /// # Errors
     /// Those of the store.
@@ -35,7 +36,8 @@ impl<D: Disk> Logical<D> {
         self.store(0).map(Store::end_append)
     }
 
-    /// Ends the intent log where it is damaged, and gives up what is behind that. Only of a volume to which nothing was done yet.
+    /// Ends the intent log where it is damaged, and gives up what is behind that. Only of a volume
+    /// to which nothing was done yet.
     ///
     /// # Errors
     /// Those of the store.

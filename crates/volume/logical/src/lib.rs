@@ -1,4 +1,5 @@
-//! The logical layer of a volume (Loris II-A, IV-C): it makes objects of physical files, and has its stores take checkpoints together.
+//! The logical layer of a volume (Loris II-A, IV-C): it makes objects of physical files, and has
+//! its stores take checkpoints together.
 //!
 //! | module | answers |
 //! | --- | --- |

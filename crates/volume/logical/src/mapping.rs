@@ -1,4 +1,5 @@
-//! Which physical files an object consists of: a table by the object's number, in a file that each store has.
+//! Which physical files an object consists of: a table by the object's number, in a file that each
+//! store has.
 
 use crate::volume::{Error, Logical, Result};
 use belay_disk::{BLOCK, Block, Disk, ZEROS};
@@ -97,14 +98,16 @@ impl<D: Disk> Logical<D> {
     /// Puts an object into the table, or takes it out.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] for a number beyond those that there can be; [`Error::NoSpace`]; those of the stores.
+    /// [`Error::TooLarge`] for a number beyond those that there can be; [`Error::NoSpace`]; those
+    /// of the stores.
     pub(crate) fn map(&mut self, object: ObjectId, mapped: Option<Mapped>) -> Result<()> {
         if object.0 >= MOST {
             return Err(Error::TooLarge);
         }
         let (block, at) = place(object);
         let mut content = match self.mapping_block(block) {
-            // No store has it whole: the others in it are lost, and do not keep this one from being made or removed.
+            // No store has it whole: the others in it are lost, and do not keep this one from being
+            // made or removed.
             Err(why) if why.is_unreadable() => lost_block(),
             found => found?,
         };
@@ -143,7 +146,8 @@ fn lost_block() -> Block {
     content
 }
 
-/// What a block of the mapping has: objects, each with its store and its file there. `block`: which block of it that is.
+/// What a block of the mapping has: objects, each with its store and its file there. `block`: which
+/// block of it that is.
 pub fn decode(block: u64, content: &Block) -> Vec<(ObjectId, usize, FileId)> {
     let objects = (block.saturating_mul(ENTRIES)..).map(ObjectId);
     let (entries, _) = content.as_chunks::<SIZE>();

@@ -22,7 +22,8 @@ impl<D: Disk> Logical<D> {
     /// Does one operation.
     ///
     /// # Errors
-    /// [`Error::NoObject`], [`Error::Exists`]; [`Error::NoSpace`], where a part of a write may have been done; those of the stores.
+    /// [`Error::NoObject`], [`Error::Exists`]; [`Error::NoSpace`], where a part of a write may have
+    /// been done; those of the stores.
     pub fn apply(&mut self, operation: &Operation<'_>) -> Result<()> {
         self.resolved()?;
         let object = operation.object();
@@ -123,7 +124,8 @@ impl<D: Disk> Logical<D> {
         Ok(self.find(object)?.is_some())
     }
 
-    /// Reads whole pages of an object. What was never written, and what is behind its end, is zeros.
+    /// Reads whole pages of an object. What was never written, and what is behind its end, is
+    /// zeros.
     ///
     /// # Errors
     /// [`Error::NoObject`]; those of the stores: above all that the data are not what was written.

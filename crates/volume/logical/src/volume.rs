@@ -127,7 +127,8 @@ impl<D: Disk> Logical<D> {
         Ok(this)
     }
 
-    /// Opens a volume at the newest checkpoint that all of its stores have. The disks may come in any order.
+    /// Opens a volume at the newest checkpoint that all of its stores have. The disks may come in
+    /// any order.
     ///
     /// # Errors
     /// If they are not those of one volume, all of it; if a disk fails.
@@ -195,18 +196,20 @@ impl<D: Disk> Logical<D> {
         Ok(Self { stores, mappings, penultimate })
     }
 
-    /// How many of the stores were opened at their penultimate checkpoint, as another one had not taken the last yet.
+    /// How many of the stores were opened at their penultimate checkpoint, as another one had not
+    /// taken the last yet.
     pub fn penultimate(&self) -> usize {
         self.penultimate
     }
 
-    /// Whether a store cannot tell yet what was overwritten before it was opened. Nothing can be changed then; it looks again when it is
-    /// opened again.
+    /// Whether a store cannot tell yet what was overwritten before it was opened. Nothing can be
+    /// changed then; it looks again when it is opened again.
     pub fn is_unresolved(&self) -> bool {
         self.resolved().is_err()
     }
 
-    /// An error of a store that is not, for whoever would change something: also on another store, as all of it is opened again.
+    /// An error of a store that is not, for whoever would change something: also on another store,
+    /// as all of it is opened again.
     pub(crate) fn resolved(&self) -> Result<()> {
         let mut stores = self.stores.iter().enumerate();
         stores
@@ -218,7 +221,8 @@ impl<D: Disk> Logical<D> {
         self.stores.first().map_or(0, Store::epoch)
     }
 
-    /// Has all stores take a checkpoint; gives its epoch. Nothing else may be done meanwhile, nor after an error.
+    /// Has all stores take a checkpoint; gives its epoch. Nothing else may be done meanwhile, nor
+    /// after an error.
     ///
     /// # Errors
     /// If a disk fails. The volume has this checkpoint then, or the one before.
@@ -230,8 +234,9 @@ impl<D: Disk> Logical<D> {
         self.end_checkpoint()
     }
 
-    /// The first step of a checkpoint, for whoever reads while the disks are flushed ([`Store::begin_checkpoint`]). A flush of all disks comes
-    /// next, of which the volume is told ([`Logical::flushed`]).
+    /// The first step of a checkpoint, for whoever reads while the disks are flushed
+    /// ([`Store::begin_checkpoint`]). A flush of all disks comes next, of which the volume is told
+    /// ([`Logical::flushed`]).
     ///
     /// # Errors
     /// As for [`Logical::checkpoint`].
@@ -316,8 +321,8 @@ impl<D: Disk> Logical<D> {
         store.intents().map_err(|why| Error::Store { store: 0, why })
     }
 
-    /// How much room all stores have together, and what can be taken on each of them: which one an object is on, and the next one will be,
-    /// is not asked.
+    /// How much room all stores have together, and what can be taken on each of them: which one an
+    /// object is on, and the next one will be, is not asked.
     ///
     /// # Errors
     /// None that stores without mistakes give.

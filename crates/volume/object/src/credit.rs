@@ -1,12 +1,17 @@
-//! How many blocks an operation can take of the layer below, at most: what is taken of its room before anything is published
-//! (namespace transactions III-C). This is the model of the stores that the layers above them go by; the store and the logical layer say
-//! in their code that they are no worse.
+//! How many blocks an operation can take of the layer below, at most: what is taken of its room
+//! before anything is published (namespace transactions III-C). This is the model of the stores
+//! that the layers above them go by; the store and the logical layer say in their code that they
+//! are no worse.
 //!
-//! - A page of class [`Data`](crate::Class::Data) takes a block each time that it is written: what it was stays until the next checkpoint.
-//! - A page of class [`Metadata`](crate::Class::Metadata) takes a pair of blocks when it is written for the first time, and nothing later.
+//! - A page of class [`Data`](crate::Class::Data) takes a block each time that it is written: what
+//!   it was stays until the next checkpoint.
+//! - A page of class [`Metadata`](crate::Class::Metadata) takes a pair of blocks when it is written
+//!   for the first time, and nothing later.
 //! - The tree of an object has [`FANOUT`] pages or trees below each block. These blocks are pairs.
-//! - A new object takes a pair for its inode, and what the table of the objects takes, which has [`MAPPED`] of them in a page.
-//! - Nothing else takes anything: what is removed, cut off or punched frees blocks, after the next checkpoint.
+//! - A new object takes a pair for its inode, and what the table of the objects takes, which has
+//!   [`MAPPED`] of them in a page.
+//! - Nothing else takes anything: what is removed, cut off or punched frees blocks, after the next
+//!   checkpoint.
 
 use crate::id::ObjectId;
 
@@ -77,14 +82,17 @@ pub fn levels(pages: u64) -> u32 {
     (0..LEVELS).find(|level| pages <= FANOUT.pow(*level)).unwrap_or(LEVELS)
 }
 
-/// Blocks that a tree can take when the pages from `first` to `last` of an object with `pages` pages are written, each of which is two
-/// blocks. `before` is the last page before them that is there: the way to it is there as well.
+/// Blocks that a tree can take when the pages from `first` to `last` of an object with `pages`
+/// pages are written, each of which is two blocks. `before` is the last page before them that is
+/// there: the way to it is there as well.
 ///
-/// What is there of an object with so many pages is below one block of that level, however deep the tree is. Besides the ways to the
-/// pages from there on, those blocks count that come above the first page when the tree becomes deeper.
+/// What is there of an object with so many pages is below one block of that level, however deep the
+/// tree is. Besides the ways to the pages from there on, those blocks count that come above the
+/// first page when the tree becomes deeper.
 pub fn ways(first: u64, last: u64, pages: u64, before: Option<u64>) -> u64 {
     let top = levels(pages.max(last.saturating_add(1)));
-    // So far up there is a way to it for sure: more would be there only if the tree had been made for more pages.
+    // So far up there is a way to it for sure: more would be there only if the tree had been made
+    // for more pages.
     let known = before.map_or(0, |page| levels(page.saturating_add(1)));
     let is_there = |level: u32, number: u64, each: u64| {
         level <= known && before.is_some_and(|page| page / each == number)
@@ -161,7 +169,8 @@ mod tests {
     proptest! {
         #![proptest_config(belay_seeds::cases!(3000))]
 
-        /// What is said of a tree is enough, whatever was written to it before, in order or not, and cut off.
+        /// What is said of a tree is enough, whatever was written to it before, in order or not,
+        /// and cut off.
         #[test]
         fn ways_are_enough(
             acts in proptest::collection::vec(

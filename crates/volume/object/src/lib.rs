@@ -8,8 +8,9 @@
 //! | [`lower`] | what a layer asks of the one below it |
 //! | [`transaction`] | which operations happen together, and how they are written down |
 //!
-//! An object has a number, a length, pages and a small set of attributes. What is written is whole pages: what is in a page beside the
-//! bytes that change is read before. Pages that were never written are zeros.
+//! An object has a number, a length, pages and a small set of attributes. What is written is whole
+//! pages: what is in a page beside the bytes that change is read before. Pages that were never
+//! written are zeros.
 
 #![forbid(unsafe_code)]
 

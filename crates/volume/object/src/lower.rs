@@ -21,13 +21,15 @@ pub trait Lower {
     /// Those of the stores.
     fn attributes(&mut self, object: ObjectId) -> Result<Option<Attributes>, Self::Error>;
 
-    /// Whether something fails only until it is fetched: who has asked asks again then, and nothing is wrong with the object.
+    /// Whether something fails only until it is fetched: who has asked asks again then, and nothing
+    /// is wrong with the object.
     fn is_lacking(_why: &Self::Error) -> bool {
         false
     }
 
-    /// Whether something fails for good: what a disk has there is not what was written, or cannot be read, now and later. If applying an
-    /// operation fails of that, nothing was done, and the layer need not be opened again.
+    /// Whether something fails for good: what a disk has there is not what was written, or cannot
+    /// be read, now and later. If applying an operation fails of that, nothing was done, and the
+    /// layer need not be opened again.
     fn is_damaged(_why: &Self::Error) -> bool {
         false
     }
@@ -62,13 +64,15 @@ pub trait Lower {
     /// Those of the stores.
     fn room(&mut self) -> Result<Room, Self::Error>;
 
-    /// Appends something to the intent log, and makes it durable. False if there is no room: a checkpoint makes some.
+    /// Appends something to the intent log, and makes it durable. False if there is no room: a
+    /// checkpoint makes some.
     ///
     /// # Errors
     /// As for [`Lower::apply`].
     fn append_intent(&mut self, bytes: &[u8]) -> Result<bool, Self::Error>;
 
-    /// What was appended to the intent log since the last checkpoint, in its order. Whoever asks may find a part of it done already.
+    /// What was appended to the intent log since the last checkpoint, in its order. Whoever asks
+    /// may find a part of it done already.
     ///
     /// # Errors
     /// Those of the stores.
@@ -84,7 +88,8 @@ pub struct Room {
     pub free: u64,
     /// Those that can be used now.
     pub available: u64,
-    /// What operations can take for sure, wherever the blocks are that are available, and on whichever store they take them.
+    /// What operations can take for sure, wherever the blocks are that are available, and on
+    /// whichever store they take them.
     pub credit: Credit,
 }
 
@@ -94,7 +99,8 @@ impl Room {
         (self.capacity / SHARE).clamp(LEAST, MOST)
     }
 
-    /// What users are told that they can use: without the reserve. Who needs what is free after the next checkpoint only waits for that.
+    /// What users are told that they can use: without the reserve. Who needs what is free after the
+    /// next checkpoint only waits for that.
     pub fn for_users(&self) -> u64 {
         self.free.saturating_sub(self.reserve())
     }
@@ -102,8 +108,8 @@ impl Room {
 
 /// The reserve is one block of so many.
 const SHARE: u64 = 128;
-/// It is at least as much as one transaction can take that takes away: the last page of a file that becomes shorter, which may not have
-/// been there, and the names of a file that is still in use.
+/// It is at least as much as one transaction can take that takes away: the last page of a file that
+/// becomes shorter, which may not have been there, and the names of a file that is still in use.
 const LEAST: u64 = 64;
 /// More is of no use between two checkpoints.
 const MOST: u64 = 4096;

@@ -12,7 +12,8 @@ pub enum Class {
     Data,
 }
 
-/// An operation that changes an object. Reads are no operations: they change nothing, and nothing of them is put on record.
+/// An operation that changes an object. Reads are no operations: they change nothing, and nothing
+/// of them is put on record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation<'d> {
     /// Makes an empty object. There is none with that number.
@@ -47,7 +48,8 @@ pub enum Operation<'d> {
         /// For each page, the frame and which content of it.
         frames: &'d [U64],
     },
-    /// Changes the length. What is behind it is gone: it is zeros if the object becomes longer again.
+    /// Changes the length. What is behind it is gone: it is zeros if the object becomes longer
+    /// again.
     SetSize {
         /// Of which object.
         object: ObjectId,
@@ -70,8 +72,8 @@ pub enum Operation<'d> {
         /// How many.
         count: u64,
     },
-    /// Changes nothing: whoever makes the transaction durable without data makes those of this object durable with it, as it replaces
-    /// another one's.
+    /// Changes nothing: whoever makes the transaction durable without data makes those of this
+    /// object durable with it, as it replaces another one's.
     Keep {
         /// Which object.
         object: ObjectId,
@@ -93,7 +95,8 @@ impl Operation<'_> {
         }
     }
 
-    /// Whether it cannot be undone: it takes away what is not on record (namespace transactions III-C).
+    /// Whether it cannot be undone: it takes away what is not on record (namespace transactions
+    /// III-C).
     pub fn is_final(&self) -> bool {
         matches!(self, Self::Delete { .. } | Self::SetSize { .. } | Self::Punch { .. })
     }

@@ -1,7 +1,8 @@
-//! Operations that happen together, and how they are written down: in the log, in a ring, and on a disk.
+//! Operations that happen together, and how they are written down: in the log, in a ring, and on a
+//! disk.
 //!
-//! An operation is a head of 32 bytes, and its bytes, which are filled up to a multiple of 8. Whoever reads one does not trust who
-//! wrote it.
+//! An operation is a head of 32 bytes, and its bytes, which are filled up to a multiple of 8.
+//! Whoever reads one does not trust who wrote it.
 
 use crate::id::{ATTRIBUTES, ObjectId, PAGE};
 use crate::operation::{Class, Operation};
@@ -85,8 +86,8 @@ impl Transaction {
         self.bytes.is_empty()
     }
 
-    /// Whether all of it can be undone while it is being done, as direct I/O takes: no operation but the last one takes anything away
-    /// (namespace transactions III-C).
+    /// Whether all of it can be undone while it is being done, as direct I/O takes: no operation
+    /// but the last one takes anything away (namespace transactions III-C).
     pub fn is_revocable(&self) -> bool {
         let mut rest = self.operations();
         let mut last = false;

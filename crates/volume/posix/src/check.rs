@@ -1,8 +1,9 @@
-//! Whether names and objects are as they should be: each name leads to an object, each object has the names that it counts, directories
-//! are a tree, and the list of the objects' numbers has them all and no others.
+//! Whether names and objects are as they should be: each name leads to an object, each object has
+//! the names that it counts, directories are a tree, and the list of the objects' numbers has them
+//! all and no others.
 //!
-//! Only what is below the cache is looked at, and nothing is changed. Memory has a bit for each object, the names of the directories, and
-//! what files with several names count.
+//! Only what is below the cache is looked at, and nothing is changed. Memory has a bit for each
+//! object, the names of the directories, and what files with several names count.
 
 mod numbers;
 mod tree;
@@ -33,7 +34,8 @@ pub struct Report {
     pub directories: u64,
     /// Other files.
     pub files: u64,
-    /// Files that were removed while they were in use, and are still there. The next mount removes them.
+    /// Files that were removed while they were in use, and are still there. The next mount removes
+    /// them.
     pub orphans: u64,
     /// What is wrong.
     pub findings: Vec<Finding>,
@@ -73,8 +75,8 @@ struct Checker<'c, B> {
     ahead: Vec<(ObjectId, usize, Known)>,
 }
 
-/// Looks at all names and objects. `objects`: those that the layer below has; `wanted`: those whose paths are to be told. Tells
-/// `progress` how many names were looked at since it was told last.
+/// Looks at all names and objects. `objects`: those that the layer below has; `wanted`: those whose
+/// paths are to be told. Tells `progress` how many names were looked at since it was told last.
 pub fn check<B: Lower>(
     below: &mut B,
     objects: impl IntoIterator<Item = u64>,

@@ -1,8 +1,11 @@
-//! How names lead to objects: a B+ tree in the pages of the directory's object, by the hashes of the names.
+//! How names lead to objects: a B+ tree in the pages of the directory's object, by the hashes of
+//! the names.
 //!
-//! Page 0 is its root. A leaf has its names in the order of their keys, an inner page the least key of each page below it. The key of a name is
-//! its hash, or one of the few behind it, if another name has that; so each name has a key of its own, which says where a listing goes
-//! on, whatever is made or removed meanwhile. Pages are never joined, but a directory without names has one page.
+//! Page 0 is its root. A leaf has its names in the order of their keys, an inner page the least key
+//! of each page below it. The key of a name is its hash, or one of the few behind it, if another
+//! name has that; so each name has a key of its own, which says where a listing goes on, whatever
+//! is made or removed meanwhile. Pages are never joined, but a directory without names has one
+//! page.
 
 use crate::error::{Error, Result};
 use crate::view::{Page, View};
@@ -147,7 +150,8 @@ fn encode(node: &Node, page: &mut Page) {
     page.copy_from_slice(&bytes);
 }
 
-/// An inner page on the way to a leaf: which one, which of its entries was gone by, and all of these.
+/// An inner page on the way to a leaf: which one, which of its entries was gone by, and all of
+/// these.
 type Step = (u64, usize, Vec<(u64, u64)>);
 
 /// The way to a leaf.

@@ -1,11 +1,14 @@
-//! What a message of the kernel asks for, and how it is answered: the dispatch sublayer (namespace transactions IV-C).
+//! What a message of the kernel asks for, and how it is answered: the dispatch sublayer (namespace
+//! transactions IV-C).
 //!
-//! Messages are those of FUSE, and the numbers of nodes in them are those of objects. Handles say nothing, and nobody counts what is open:
-//! a file without names is an orphan until the kernel forgets it. The kernel knows each file whose last name goes, and a FORGET must come
-//! when it knows the file no more, once, as belay's session has it: its count is not looked at.
+//! Messages are those of FUSE, and the numbers of nodes in them are those of objects. Handles say
+//! nothing, and nobody counts what is open: a file without names is an orphan until the kernel
+//! forgets it. The kernel knows each file whose last name goes, and a FORGET must come when it
+//! knows the file no more, once, as belay's session has it: its count is not looked at.
 //!
-//! Locks are the kernel's, which keeps them whoever of us dies. What is not answered (`ENOSYS`), the kernel does without: holes are not
-//! looked for by lseek(2), and copy_file_range(2) reads and writes.
+//! Locks are the kernel's, which keeps them whoever of us dies. What is not answered (`ENOSYS`),
+//! the kernel does without: holes are not looked for by lseek(2), and copy_file_range(2) reads and
+//! writes.
 
 mod allocate;
 mod answers;
@@ -38,13 +41,15 @@ use zerocopy::{FromZeros, IntoBytes};
 pub enum Outcome {
     /// This is the answer.
     Reply(Vec<u8>),
-    /// It failed, through no fault of who asked: this is the answer, none if it is empty, and this is why.
+    /// It failed, through no fault of who asked: this is the answer, none if it is empty, and this
+    /// is why.
     Fault(Vec<u8>, String),
     /// There is no answer to it.
     Nothing,
     /// It is to be handled again when there is room in the cache: after a checkpoint.
     Full,
-    /// It is to be handled again when what was written to this object by direct I/O is settled ([`Module::settle`], [`Module::undo`]).
+    /// It is to be handled again when what was written to this object by direct I/O is settled
+    /// ([`Module::settle`], [`Module::undo`]).
     Held(ObjectId),
     /// This is the answer when these objects, and all names, are durable.
     Sync(Vec<ObjectId>, Vec<u8>),
@@ -70,7 +75,8 @@ const MOST: u32 = 1 << 20;
 /// Files that are removed in one transaction, so that it fits into the log.
 const MOST_FORGOTTEN: usize = 256;
 
-/// Requests that were put aside in their middle. There are not so many at once; some may have been given up.
+/// Requests that were put aside in their middle. There are not so many at once; some may have been
+/// given up.
 const MOST_BEGUN: usize = 256;
 
 /// A message is shorter than what it is about.
@@ -82,7 +88,8 @@ impl<M: Memory, B: Lower> Module<M, B> {
         Self { publisher, below, hint: 0, begun: BTreeMap::new() }
     }
 
-    /// How far a request is that was put aside in its middle; `None` if it has nothing of it behind it.
+    /// How far a request is that was put aside in its middle; `None` if it has nothing of it behind
+    /// it.
     pub fn progress(&self, unique: u64) -> Option<u64> {
         self.begun.get(&unique).copied()
     }
@@ -106,11 +113,12 @@ impl<M: Memory, B: Lower> Module<M, B> {
         view.commit(0, b"")
     }
 
-    /// Removes what was in use without a name when the module ended for good. Nobody can use it any more. Gives what cannot be removed, and
-    /// why: it stays, and takes room.
+    /// Removes what was in use without a name when the module ended for good. Nobody can use it any
+    /// more. Gives what cannot be removed, and why: it stays, and takes room.
     ///
     /// # Errors
-    /// Those of the cache. If it is full ([`belay_cache::Error::Full`]), it is to be called again after a checkpoint.
+    /// Those of the cache. If it is full ([`belay_cache::Error::Full`]), it is to be called again
+    /// after a checkpoint.
     pub fn remove_orphans(&mut self) -> crate::Result<Vec<String>, B::Error> {
         let mut failed = Vec::new();
         for orphan in self.orphans()? {
@@ -137,8 +145,9 @@ impl<M: Memory, B: Lower> Module<M, B> {
         Namespace::new(&mut view, Caller::default(), &mut self.hint).orphans(usize::MAX)
     }
 
-    /// Handles a message. A request that was published by an earlier life is answered without it. If there is no room, it is handled again
-    /// when there is; of a FORGET, a part may have happened then, and no other message may be handled before.
+    /// Handles a message. A request that was published by an earlier life is answered without it.
+    /// If there is no room, it is handled again when there is; of a FORGET, a part may have
+    /// happened then, and no other message may be handled before.
     pub fn handle(&mut self, bytes: &[u8], now: Time) -> Outcome {
         let Ok(request) = Request::parse(bytes) else { return Outcome::Nothing };
         let unique = request.header.unique;
@@ -181,7 +190,8 @@ impl<M: Memory, B: Lower> Module<M, B> {
             Err(Error::Cache(belay_cache::Error::Full)) => Outcome::Full,
             Err(Error::Cache(belay_cache::Error::Held(object))) => Outcome::Held(object),
             Ok(()) => Outcome::Nothing,
-            // Nobody waits for an answer. What stays is removed by the next life, or when the volume is mounted next.
+            // Nobody waits for an answer. What stays is removed by the next life, or when the
+            // volume is mounted next.
             Err(why) => Outcome::Fault(Vec::new(), format!("FORGET: {why}")),
         }
     }
@@ -237,8 +247,9 @@ impl<M: Memory, B: Lower> Module<M, B> {
     }
 }
 
-/// What is wanted of the kernel, and what is left to it: locks, which it keeps over any death of ours then; the end of set-id bits and
-/// capabilities at a write; the umask; and that a file opened with `O_TRUNC` is truncated, by a SETATTR.
+/// What is wanted of the kernel, and what is left to it: locks, which it keeps over any death of
+/// ours then; the end of set-id bits and capabilities at a write; the umask; and that a file opened
+/// with `O_TRUNC` is truncated, by a SETATTR.
 fn init(request: &Request<'_>) -> Vec<u8> {
     let asked = request.body_as::<InitIn>();
     let offered = asked.map_or(0, |asked| asked.flags);

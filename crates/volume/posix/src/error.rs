@@ -9,8 +9,9 @@ pub enum Error<L> {
     /// As the caller is told.
     #[error("{0}")]
     Errno(Errno),
-    /// The cache or a layer below it: [`belay_cache::Error::Full`] and [`belay_cache::Error::Held`] are waited for, all else is an I/O error
-    /// for the caller. If there is no room that is [`Errno::NOSPC`]; what cannot be had as direct I/O is [`Errno::INVAL`].
+    /// The cache or a layer below it: [`belay_cache::Error::Full`] and [`belay_cache::Error::Held`]
+    /// are waited for, all else is an I/O error for the caller. If there is no room that is
+    /// [`Errno::NOSPC`]; what cannot be had as direct I/O is [`Errno::INVAL`].
     #[error("{0}")]
     Cache(belay_cache::Error<L>),
     /// What is on the volume makes no sense.

@@ -1,7 +1,8 @@
-//! Extended attributes of a file, as they are kept: one after the other in the bytes of an object of their own.
+//! Extended attributes of a file, as they are kept: one after the other in the bytes of an object
+//! of their own.
 //!
-//! Each has a head of 8 bytes: the length of the name (2 bytes), 2 bytes of zeros, and the length of the value (4 bytes). Name and value
-//! follow.
+//! Each has a head of 8 bytes: the length of the name (2 bytes), 2 bytes of zeros, and the length
+//! of the value (4 bytes). Name and value follow.
 
 use rustix::io::Errno;
 
@@ -21,7 +22,8 @@ const SPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 /// Whether a name can be one.
 ///
 /// # Errors
-/// `ERANGE` for a long one, `EOPNOTSUPP` if it begins otherwise than those that are kept, `EINVAL` if it ends there.
+/// `ERANGE` for a long one, `EOPNOTSUPP` if it begins otherwise than those that are kept, `EINVAL`
+/// if it ends there.
 pub fn check_name(name: &[u8]) -> Result<(), Errno> {
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(Errno::RANGE);

@@ -1,8 +1,9 @@
 //! How a message that needs something of the layer below lets others be handled meanwhile.
 //!
-//! Messages are handled one after the other, each as a whole. So nobody sees half of anything, and no object need be locked. One that
-//! lacks something has done nothing: it is put aside, what it lacks is fetched, and it is handled again from its beginning. What was
-//! fetched is used if nothing was published since that could say otherwise.
+//! Messages are handled one after the other, each as a whole. So nobody sees half of anything, and
+//! no object need be locked. One that lacks something has done nothing: it is put aside, what it
+//! lacks is fetched, and it is handled again from its beginning. What was fetched is used if
+//! nothing was published since that could say otherwise.
 
 use crate::attributes::Time;
 use crate::dispatch::{Module, Outcome};
@@ -86,7 +87,8 @@ impl<B: Lower> Default for Fetched<B> {
 }
 
 impl<B: Lower> Fetched<B> {
-    /// All of the layer below. Who handles a message with this waits for it, and so do all who come later.
+    /// All of the layer below. Who handles a message with this waits for it, and so do all who come
+    /// later.
     pub fn waiting_for(below: B) -> Self {
         Self { waited_for: Some(below), ..Self::default() }
     }
@@ -213,7 +215,8 @@ impl<B: Lower> Lower for Fetched<B> {
 }
 
 impl<M: Memory, B: Lower> Module<M, Fetched<B>> {
-    /// Handles a message with what was fetched for it so far, as [`Module::handle`] does. If it lacks something, nothing has happened.
+    /// Handles a message with what was fetched for it so far, as [`Module::handle`] does. If it
+    /// lacks something, nothing has happened.
     ///
     /// # Errors
     /// What is to be fetched before it is handled again.

@@ -1,4 +1,5 @@
-//! How an empty namespace is made, on a volume that has just been made. Nobody else has it open yet: a cache of this process alone does.
+//! How an empty namespace is made, on a volume that has just been made. Nobody else has it open
+//! yet: a cache of this process alone does.
 
 use crate::error::Result;
 use crate::namespace::{Caller, Namespace};
@@ -12,7 +13,8 @@ use std::sync::Arc;
 /// All that this takes, and some.
 const CAPACITY: Capacity = Capacity { frames: 64, slots: 16 };
 
-/// Makes an empty namespace, whose directory at the top belongs to the caller, and takes a checkpoint of it.
+/// Makes an empty namespace, whose directory at the top belongs to the caller, and takes a
+/// checkpoint of it.
 ///
 /// # Errors
 /// Those of the layer below, above all that it has no room.

@@ -1,5 +1,5 @@
-//! The POSIX namespace module of a volume (namespace transactions IV-C): files and directories made of objects, one transaction a
-//! request.
+//! The POSIX namespace module of a volume (namespace transactions IV-C): files and directories made
+//! of objects, one transaction a request.
 //!
 //! | module | answers |
 //! | --- | --- |
@@ -14,8 +14,8 @@
 //! | [`dispatch`] | what a message of the kernel asks for, and how it is answered |
 //! | [`fetch`] | how a message that needs something of the layer below lets others be handled meanwhile |
 //!
-//! Nothing of a request is kept when it is done: a life of the module that ends loses nothing but requests under way, of each of which
-//! all or nothing has happened.
+//! Nothing of a request is kept when it is done: a life of the module that ends loses nothing but
+//! requests under way, of each of which all or nothing has happened.
 
 #![forbid(unsafe_code)]
 

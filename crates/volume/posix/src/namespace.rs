@@ -100,7 +100,8 @@ impl<'n, 'v, M: Memory, B: Lower> Namespace<'n, 'v, M, B> {
         self.caller
     }
 
-    /// Makes an empty namespace: the directory at the top, which belongs to the caller, and what the module keeps for itself.
+    /// Makes an empty namespace: the directory at the top, which belongs to the caller, and what
+    /// the module keeps for itself.
     ///
     /// # Errors
     /// Those of the cache.
@@ -235,7 +236,8 @@ impl<'n, 'v, M: Memory, B: Lower> Namespace<'n, 'v, M, B> {
     /// Makes a symbolic link.
     ///
     /// # Errors
-    /// As for [`Namespace::make`]; `ENAMETOOLONG` for a target of a page or more, `ENOENT` for an empty one.
+    /// As for [`Namespace::make`]; `ENAMETOOLONG` for a target of a page or more, `ENOENT` for an
+    /// empty one.
     pub fn symlink(
         &mut self,
         parent: ObjectId,

@@ -1,5 +1,5 @@
-//! What a request sees and changes. It sees its own changes; others see all of them when it is done, or none. To give them up it is
-//! enough to drop the view: so caches need no rollback.
+//! What a request sees and changes. It sees its own changes; others see all of them when it is
+//! done, or none. To give them up it is enough to drop the view: so caches need no rollback.
 
 mod before;
 
@@ -56,7 +56,8 @@ impl Seen {
 }
 
 impl Seen {
-    /// What it was before the request. The pages of directories, and of what is kept like one, are written one after another, and stay.
+    /// What it was before the request. The pages of directories, and of what is kept like one, are
+    /// written one after another, and stay.
     fn known(&self) -> Option<Known> {
         let (class, size) = (self.class, self.old_size);
         let is_whole = class == Class::Metadata && self.metadata.mode & TYPE == DIRECTORY;
@@ -211,7 +212,8 @@ impl<'v, M: Memory, B: Lower> View<'v, M, B> {
         self.objects.insert(object, Some(Seen::new(Some(class), class, 0, metadata)));
     }
 
-    /// Has the data of an object be durable with this request, as it takes the place of another one.
+    /// Has the data of an object be durable with this request, as it takes the place of another
+    /// one.
     pub fn keep(&mut self, object: ObjectId) {
         self.kept.push(object);
     }
@@ -233,11 +235,12 @@ impl<'v, M: Memory, B: Lower> View<'v, M, B> {
         }
     }
 
-    /// The same, as direct I/O takes: it can be undone until it is durable ([`Publisher::undo`]). Gives its number, or `None` if nothing
-    /// was changed.
+    /// The same, as direct I/O takes: it can be undone until it is durable ([`Publisher::undo`]).
+    /// Gives its number, or `None` if nothing was changed.
     ///
     /// # Errors
-    /// As for [`View::commit`]; `EINVAL` if that cannot be undone; those of reading what was there before.
+    /// As for [`View::commit`]; `EINVAL` if that cannot be undone; those of reading what was there
+    /// before.
     pub fn commit_revocably(mut self, unique: u64, reply: &[u8]) -> Result<Option<u64>, B::Error> {
         let objects: Vec<ObjectId> = self.objects.keys().copied().collect();
         let mut before = Vec::new();
@@ -333,8 +336,8 @@ impl<'v, M: Memory, B: Lower> View<'v, M, B> {
         Ok(draft)
     }
 
-    /// Whether a file goes, or loses its last name, or becomes shorter, or pages of it zeros, and none is made. For that there must be room when there is none
-    /// for all else.
+    /// Whether a file goes, or loses its last name, or becomes shorter, or pages of it zeros, and
+    /// none is made. For that there must be room when there is none for all else.
     fn takes_away(&self) -> bool {
         let is_less = |(object, seen): (&ObjectId, &Option<Seen>)| {
             let orphans = |seen: &Seen| *object == ORPHANS && !seen.written.is_empty();

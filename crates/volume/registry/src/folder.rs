@@ -1,5 +1,6 @@
-//! Which folders and files are believed: those of this user or of root, which nobody else may write to. A definition says which device is
-//! written to, so whoever could write one could have root destroy any.
+//! Which folders and files are believed: those of this user or of root, which nobody else may write
+//! to. A definition says which device is written to, so whoever could write one could have root
+//! destroy any.
 
 use crate::error::{Error, Result};
 use rustix::fd::{AsFd, OwnedFd};

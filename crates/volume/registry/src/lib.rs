@@ -7,8 +7,8 @@
 //! | [`folder`] | which folders and files are believed |
 //! | [`registry`] | where definitions are, and how one is found, added and removed |
 //!
-//! A definition says where to look, and nothing else: that a store belongs to the volume is what the store itself says, by its ids.
-//! Who opens a volume compares them.
+//! A definition says where to look, and nothing else: that a store belongs to the volume is what
+//! the store itself says, by its ids. Who opens a volume compares them.
 
 #![forbid(unsafe_code)]
 

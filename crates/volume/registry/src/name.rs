@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The name of a volume: up to 64 of the characters a to z, 0 to 9, `.`, `_` and `-`; the first is a letter or a digit. So it is
-/// the name of a file, too, and no option.
+/// The name of a volume: up to 64 of the characters a to z, 0 to 9, `.`, `_` and `-`; the first is
+/// a letter or a digit. So it is the name of a file, too, and no option.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeName(String);
 

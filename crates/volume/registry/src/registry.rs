@@ -35,8 +35,9 @@ pub struct Listed {
 }
 
 impl Registry {
-    /// That of the user who runs this: `$BELAY_VOLUMES_DIR`, and nothing else, if that is set; else `/etc/belay/volumes`, and before
-    /// that, for others than root, `$XDG_CONFIG_HOME/belay/volumes` or `~/.config/belay/volumes`.
+    /// That of the user who runs this: `$BELAY_VOLUMES_DIR`, and nothing else, if that is set; else
+    /// `/etc/belay/volumes`, and before that, for others than root,
+    /// `$XDG_CONFIG_HOME/belay/volumes` or `~/.config/belay/volumes`.
     ///
     /// # Errors
     /// [`Error::NoPlace`].

@@ -1,6 +1,8 @@
-//! The cache, as it is asked by other processes: it takes checkpoints, and makes durable what is synced.
+//! The cache, as it is asked by other processes: it takes checkpoints, and makes durable what is
+//! synced.
 //!
-//! All that it knows is in the memory. A next life of it goes on with the checkpoint that was under way.
+//! All that it knows is in the memory. A next life of it goes on with the checkpoint that was under
+//! way.
 
 mod begin;
 
@@ -14,7 +16,8 @@ use std::time::Duration;
 
 /// How often a checkpoint is taken.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// How often it is looked whether one must be taken before that, and if there is nothing yet that could be in it.
+/// How often it is looked whether one must be taken before that, and if there is nothing yet that
+/// could be in it.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOK_IDLE: Duration = Duration::from_secs(1);
 /// How often it is said that checkpoints fail.
@@ -42,7 +45,8 @@ pub trait Surroundings {
     /// A checkpoint was taken, or why not: it is told if that is news.
     fn taken(&mut self, taken: &Result<(), String>);
 
-    /// A number that is another one each time, and not too large to be added to that of a transaction.
+    /// A number that is another one each time, and not too large to be added to that of a
+    /// transaction.
     fn jump(&mut self) -> u64;
 
     /// Waits for so long; gives whether it was asked to end meanwhile.
@@ -98,7 +102,8 @@ pub struct Cache<M: Memory, T, S> {
 }
 
 impl<M: Memory + Clone, T: Transport, S: Surroundings> Cache<M, T, S> {
-    /// A life of it begins, with a memory that is set up ([`begin()`]), for the mount with that number.
+    /// A life of it begins, with a memory that is set up ([`begin()`]), for the mount with that
+    /// number.
     pub fn new(shared: Shared<M>, below: RemoteStore<T>, mount: u64, surroundings: S) -> Self {
         shared.begin_mount(mount);
         let now = surroundings.now();
@@ -161,7 +166,8 @@ impl<M: Memory + Clone, T: Transport, S: Surroundings> Cache<M, T, S> {
             return Err(DYING.to_owned());
         }
         self.checkpoint()?;
-        // One more, in which nothing is new: if the root of the last checkpoint is lost, the one before has all. It is not needed.
+        // One more, in which nothing is new: if the root of the last checkpoint is lost, the one
+        // before has all. It is not needed.
         let _ = self.with_below(Asked::Checkpoint, |cleaner, below| cleaner.checkpoint(below));
         Ok(())
     }

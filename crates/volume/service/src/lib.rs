@@ -1,5 +1,6 @@
-//! What the processes of a volume do, without the processes: no socket, thread, file or clock is known here. The processes that ship give
-//! these, and so does the simulation, in which the same code runs.
+//! What the processes of a volume do, without the processes: no socket, thread, file or clock is
+//! known here. The processes that ship give these, and so does the simulation, in which the same
+//! code runs.
 //!
 //! | module | answers |
 //! | --- | --- |

@@ -1,7 +1,8 @@
 //! The logical layer with its stores, as it is asked by other processes.
 //!
-//! It keeps nothing to itself: what is not in the last checkpoint is in the cache's memory, and comes again. So after any error of a
-//! change, and for another one that changes something, it opens its stores at their last checkpoint.
+//! It keeps nothing to itself: what is not in the last checkpoint is in the cache's memory, and
+//! comes again. So after any error of a change, and for another one that changes something, it
+//! opens its stores at their last checkpoint.
 
 mod taking;
 
@@ -72,7 +73,8 @@ pub struct Stores<S: Surroundings> {
     writer: Option<u64>,
     /// Something was changed since the last checkpoint.
     is_ahead: bool,
-    /// The checkpoint that is being taken, or what is being appended to the intent log. Until that is done nothing else is changed.
+    /// The checkpoint that is being taken, or what is being appended to the intent log. Until that
+    /// is done nothing else is changed.
     taking: Option<Taking<S::Flush>>,
     /// Answers to who has asked for it.
     answered: Vec<(u64, Answered)>,
@@ -188,7 +190,8 @@ impl<S: Surroundings> Stores<S> {
         self.surroundings.now().saturating_sub(then)
     }
 
-    /// Changes something. After an error nothing is known of what is in memory, so all of it is dropped.
+    /// Changes something. After an error nothing is known of what is in memory, so all of it is
+    /// dropped.
     fn change(&mut self, change: impl FnOnce(&mut Logical<S::Disk>) -> Answered) -> Answered {
         let changed = change(self.volume()?);
         self.is_ahead = true;
@@ -247,7 +250,8 @@ impl<S: Surroundings> Stores<S> {
         }
     }
 
-    /// Begins to append to the intent log, which is answered when it is durable: `None`, or why it is not.
+    /// Begins to append to the intent log, which is answered when it is durable: `None`, or why it
+    /// is not.
     fn begin_append(&mut self, client: u64, bytes: &[u8]) -> Option<Answered> {
         match self.with_flush(|volume, flush| Taking::append(volume, flush, client, bytes)) {
             Ok(Some(begun)) => {
@@ -297,7 +301,8 @@ impl<S: Surroundings> Stores<S> {
     fn serve(&mut self, client: u64, ask: StoreAsk) -> Answered {
         match ask {
             StoreAsk::Write => {
-                // What the last one has changed, this one need not know of: it may have lost its memory.
+                // What the last one has changed, this one need not know of: it may have lost its
+                // memory.
                 if self.is_ahead && self.writer != Some(client) {
                     self.volume = None;
                 }

@@ -20,8 +20,8 @@ impl Waits for Until {
     }
 }
 
-/// Has a checkpoint be taken of the volume that is mounted there: all that was written before is on its stores then. Waits for them as
-/// long as it takes.
+/// Has a checkpoint be taken of the volume that is mounted there: all that was written before is on
+/// its stores then. Waits for them as long as it takes.
 ///
 /// # Errors
 /// If it cannot be taken, or nobody takes it.

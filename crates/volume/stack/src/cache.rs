@@ -1,6 +1,7 @@
 //! The process of the cache: it takes checkpoints, and makes durable what is synced.
 //!
-//! What it does and when is decided in [`belay_service::cache`]. The process gives it the memory, patience, and a clock.
+//! What it does and when is decided in [`belay_service::cache`]. The process gives it the memory,
+//! patience, and a clock.
 
 use crate::ending::{Left, asked_to_end};
 use crate::memory;
@@ -30,8 +31,8 @@ const JUMP: u64 = 1 << 32;
 /// Runs it, for the mount with that number.
 ///
 /// # Errors
-/// If the memory cannot be had, or is of other stores than these; at the end, if what is in the memory could not be brought to the
-/// stores.
+/// If the memory cannot be had, or is of other stores than these; at the end, if what is in the
+/// memory could not be brought to the stores.
 pub fn run(place: &Place, mount: u64, capacity: Capacity) -> Result<i32> {
     let stop = asked_to_end(place, Role::Cache)?;
     let _role = place.take(Role::Cache)?;

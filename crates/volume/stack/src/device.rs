@@ -1,4 +1,5 @@
-//! The FUSE device of the mount: this process mounts by itself if it may, and has fusermount3 do it if not, in the way of libfuse.
+//! The FUSE device of the mount: this process mounts by itself if it may, and has fusermount3 do it
+//! if not, in the way of libfuse.
 
 use anyhow::{Context, Result, bail};
 use nix::mount::{MsFlags, mount};

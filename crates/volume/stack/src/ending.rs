@@ -16,9 +16,10 @@ use std::time::{Duration, Instant};
 /// How often it is looked whether anybody holds the mount still.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Gives what can be read when SIGTERM has come from who started this process, and has said so before. Whoever else sends that, to all
-/// processes of a session for example, ends nobody by it: the others need this one until they have ended. The terminal's signals are for
-/// whoever started the mount, who ends it in its order.
+/// Gives what can be read when SIGTERM has come from who started this process, and has said so
+/// before. Whoever else sends that, to all processes of a session for example, ends nobody by it:
+/// the others need this one until they have ended. The terminal's signals are for whoever started
+/// the mount, who ends it in its order.
 ///
 /// # Errors
 /// Those of the system calls.
@@ -40,7 +41,8 @@ pub fn asked_to_end(place: &Place, role: Role) -> Result<OwnedFd> {
     Ok(end.into())
 }
 
-/// Whether the processes that hold the mount have died, and those that need this one have ended: nobody is left who would ask it to end.
+/// Whether the processes that hold the mount have died, and those that need this one have ended:
+/// nobody is left who would ask it to end.
 ///
 /// The files by which that is seen are opened at the start: their names may be gone by then.
 #[derive(Debug)]

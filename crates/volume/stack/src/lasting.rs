@@ -1,9 +1,10 @@
 //! Which blocks of a disk cannot be read, and will not be later.
 //!
-//! What is behind such a block is given up (`is_unreadable` of the store's errors), so a disk that is away for a while must not be taken for
-//! one with a bad block. A block that fails again and again for a minute is bad, if between any two of its failures something was written
-//! and flushed: that does not come out of the memory of the system, as what is read may. Until then its errors are told as they are, and
-//! what fails of them is tried again.
+//! What is behind such a block is given up (`is_unreadable` of the store's errors), so a disk that
+//! is away for a while must not be taken for one with a bad block. A block that fails again and
+//! again for a minute is bad, if between any two of its failures something was written and flushed:
+//! that does not come out of the memory of the system, as what is read may. Until then its errors
+//! are told as they are, and what fails of them is tried again.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -92,7 +93,8 @@ mod tests {
         one.flushed(true);
     }
 
-    /// So many failures within a minute or more, with something done between; the kind of the last one.
+    /// So many failures within a minute or more, with something done between; the kind of the last
+    /// one.
     fn after(
         count: u32,
         span: Duration,

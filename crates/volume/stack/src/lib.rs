@@ -1,4 +1,5 @@
-//! The processes of a mounted volume. Each of them may die at any moment, and its next life goes on from where it was.
+//! The processes of a mounted volume. Each of them may die at any moment, and its next life goes on
+//! from where it was.
 //!
 //! | module | process | answers |
 //! | --- | --- | --- |
@@ -16,9 +17,10 @@
 //! | `asking` | | what is asked of a mounted volume from outside |
 //! | `serving` | namespace | how several threads serve the device |
 //!
-//! The namespace module publishes transactions in the memory, and answers them at once. The cache brings them to the stores, and takes
-//! checkpoints. The store's process keeps nothing that is not in the last checkpoint. They wait for each other as long as it takes: a
-//! process that has died has a successor soon.
+//! The namespace module publishes transactions in the memory, and answers them at once. The cache
+//! brings them to the stores, and takes checkpoints. The store's process keeps nothing that is not
+//! in the last checkpoint. They wait for each other as long as it takes: a process that has died
+//! has a successor soon.
 
 #![forbid(unsafe_code)]
 

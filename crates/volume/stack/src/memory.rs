@@ -1,4 +1,5 @@
-//! The memory of the cache: a file that outlives all processes, made by the cache's, and opened by the module's.
+//! The memory of the cache: a file that outlives all processes, made by the cache's, and opened by
+//! the module's.
 
 use crate::place::Place;
 use anyhow::{Context, Result, bail, ensure};
@@ -89,7 +90,8 @@ pub enum Leftover {
     Damaged(String),
 }
 
-/// What is left in the memory, if the stores have that checkpoint, which reaches up to a transaction.
+/// What is left in the memory, if the stores have that checkpoint, which reaches up to a
+/// transaction.
 pub fn left(place: &Place, epoch: u64, upto: u64) -> Leftover {
     match open(place) {
         Ok(Some(memory)) => left_in(&memory, place, epoch, upto),
@@ -115,8 +117,8 @@ fn left_in(memory: &Memory, place: &Place, epoch: u64, upto: u64) -> Leftover {
     }
 }
 
-/// A mount goes on with what an earlier one has left, or with a new memory if that is nothing to the stores, which have that checkpoint,
-/// and up to which transaction it reaches.
+/// A mount goes on with what an earlier one has left, or with a new memory if that is nothing to
+/// the stores, which have that checkpoint, and up to which transaction it reaches.
 ///
 /// # Errors
 /// If something is left that is of no use to them, or cannot be read.
@@ -161,7 +163,8 @@ fn map(file: &File, layout: Layout) -> Result<Memory> {
     Ok(Shared::new(Arc::new(mapping), layout))
 }
 
-/// Opens the memory, or makes one of zeros. All of its room is taken at once: there would be no error later, but a signal.
+/// Opens the memory, or makes one of zeros. All of its room is taken at once: there would be no
+/// error later, but a signal.
 ///
 /// # Errors
 /// If there is no room, or as for [`open`].

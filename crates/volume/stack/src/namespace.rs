@@ -1,6 +1,7 @@
 //! The process of the namespace module: a FUSE daemon, which belay holds (policy `records`).
 //!
-//! Its next life knows nothing of it but what it has published. The kernel keeps locks (fcntl, flock) by itself, so they outlive it.
+//! Its next life knows nothing of it but what it has published. The kernel keeps locks (fcntl,
+//! flock) by itself, so they outlive it.
 
 use crate::device;
 use crate::memory::{self, Memory};
@@ -61,7 +62,8 @@ fn remove_orphans(module: &mut Shared, place: &Place, pulse: &Pulse) -> Result<(
     }
 }
 
-/// A thread that panics leaves what it had in its hands in disorder. The next life of the process knows nothing of that.
+/// A thread that panics leaves what it had in its hands in disorder. The next life of the process
+/// knows nothing of that.
 fn die_of_panics() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |why| {
@@ -70,7 +72,8 @@ fn die_of_panics() {
     }));
 }
 
-/// The cache's memory, when it serves this mount. Only the first life has to wait for the cache to say so.
+/// The cache's memory, when it serves this mount. Only the first life has to wait for the cache to
+/// say so.
 fn mounted(place: &Place, mount: u64, pulse: &Pulse) -> Result<Memory> {
     let is_ready = |memory: &Memory| memory.is_valid() && memory.is_mounted(mount);
     if let Some(memory) = memory::open(place)?.filter(is_ready) {

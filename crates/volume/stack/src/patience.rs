@@ -1,7 +1,8 @@
 //! How long the cache goes on asking stores that die of it.
 //!
-//! A crash is taken for transient (Loris III-B): the next life does what the last one died of. If it does not, life after life, nobody is
-//! served by trying on. Lives are counted, not time: a disk may stand still for as long as it likes.
+//! A crash is taken for transient (Loris III-B): the next life does what the last one died of. If
+//! it does not, life after life, nobody is served by trying on. Lives are counted, not time: a disk
+//! may stand still for as long as it likes.
 
 use crate::place::{Place, Role};
 use crate::pulse::{Lives, Pulse};

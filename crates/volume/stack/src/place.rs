@@ -1,4 +1,5 @@
-//! Where the processes of a volume meet: a folder of its own in a file system in memory, of which nobody else can read anything.
+//! Where the processes of a volume meet: a folder of its own in a file system in memory, of which
+//! nobody else can read anything.
 
 use anyhow::{Context, Result, bail, ensure};
 use belay_sys::{lock_for_process, process_with_lock};
@@ -111,7 +112,8 @@ impl Place {
         open_private(&self.0.join(MOUNT))
     }
 
-    /// Makes the caller the one that mounts the volume, for as long as somebody has what this gives; `None` if another one does.
+    /// Makes the caller the one that mounts the volume, for as long as somebody has what this
+    /// gives; `None` if another one does.
     ///
     /// # Errors
     /// Those of the system calls.
@@ -136,7 +138,8 @@ impl Place {
         })
     }
 
-    /// Takes a role; waits until whoever had it has ended. It is this process's for as long as the file is open.
+    /// Takes a role; waits until whoever had it has ended. It is this process's for as long as the
+    /// file is open.
     ///
     /// # Errors
     /// Those of the system calls.

@@ -1,5 +1,6 @@
-//! In which folder the memory of a volume is. There are several that can be a user's: one that was there when a volume was mounted may be
-//! second to another one at the next mount, as it is with what a session of a user brings. So all of them are looked into.
+//! In which folder the memory of a volume is. There are several that can be a user's: one that was
+//! there when a volume was mounted may be second to another one at the next mount, as it is with
+//! what a session of a user brings. So all of them are looked into.
 
 use crate::memory;
 use crate::place::{Place, make_private};
@@ -18,11 +19,12 @@ const TMPFS: u64 = 0x0102_1994;
 const TRIES: u64 = 64;
 
 impl Place {
-    /// The folder of the volume with that id: the one with its memory, if there is one; it is made if there is none.
+    /// The folder of the volume with that id: the one with its memory, if there is one; it is made
+    /// if there is none.
     ///
     /// # Errors
-    /// If there is no file system in memory for it, the folder is not this user's alone, or several have data of the volume that are not
-    /// on its stores.
+    /// If there is no file system in memory for it, the folder is not this user's alone, or several
+    /// have data of the volume that are not on its stores.
     pub fn of(volume: [u8; 16]) -> Result<Self> {
         Homes::of_user().place(volume)
     }
@@ -46,7 +48,8 @@ struct Homes {
 }
 
 impl Homes {
-    /// By the user alone: what a mount has left is found whatever the environment of the next one is.
+    /// By the user alone: what a mount has left is found whatever the environment of the next one
+    /// is.
     fn of_user() -> Self {
         let uid = rustix::process::getuid().as_raw();
         let run = if uid == 0 { "/run".to_owned() } else { format!("/run/user/{uid}") };
@@ -79,8 +82,8 @@ impl Homes {
         Place::at(&place)
     }
 
-    /// The one that counts of those that are there. It is where the volume is mounted, or where data are that are nowhere else, or where
-    /// there is a memory at least.
+    /// The one that counts of those that are there. It is where the volume is mounted, or where
+    /// data are that are nowhere else, or where there is a memory at least.
     fn find(&self, volume: [u8; 16]) -> Result<Option<Place>> {
         let mut places = Vec::new();
         for top in self.tops()? {
@@ -123,7 +126,8 @@ impl Homes {
         Ok(tops)
     }
 
-    /// The name of the user's folder where all users have theirs. If somebody else has taken it, the user's has this and more.
+    /// The name of the user's folder where all users have theirs. If somebody else has taken it,
+    /// the user's has this and more.
     fn name(&self) -> String {
         format!("belay-{}", self.uid)
     }
@@ -137,7 +141,8 @@ impl Homes {
             let entry = entry.with_context(listed)?;
             let found = entry.file_name();
             let is_named = found.to_str().is_some_and(|it| it == name || it.starts_with(&more));
-            // What is somebody else's is no concern of this user's. Nobody can make, or move there, a folder of another user's.
+            // What is somebody else's is no concern of this user's. Nobody can make, or move there,
+            // a folder of another user's.
             if is_named && self.is_own(&entry.path()) {
                 tops.push(entry.path());
             }
@@ -303,7 +308,8 @@ mod tests {
     fn who_takes_a_name_keeps_nobody_from_another() {
         let user = User::new();
         let first = user.shm().join(user.homes().name());
-        // Somebody else's: a file is as good for that as the folder of another user, which only root can make.
+        // Somebody else's: a file is as good for that as the folder of another user, which only
+        // root can make.
         fs::write(&first, b"").unwrap();
         std::os::unix::fs::symlink("/", user.shm().join(format!("{}-0", user.homes().name())))
             .unwrap();

@@ -112,7 +112,8 @@ impl Waits for Pulse {
     }
 }
 
-/// A disk that is waited for, and which says of a read error that lasts that it does ([`io::ErrorKind::InvalidData`]).
+/// A disk that is waited for, and which says of a read error that lasts that it does
+/// ([`io::ErrorKind::InvalidData`]).
 #[derive(Debug)]
 pub struct AwaitedDisk {
     disk: Arc<FileDisk>,
@@ -126,7 +127,8 @@ impl AwaitedDisk {
         Self { disk: Arc::new(disk), pulse, lasting }
     }
 
-    /// What is waited for, for whoever flushes it in another thread, and what is then told how that has ended ([`Lasting::flushed`]).
+    /// What is waited for, for whoever flushes it in another thread, and what is then told how that
+    /// has ended ([`Lasting::flushed`]).
     pub(crate) fn parts(&self) -> (Arc<FileDisk>, Rc<RefCell<Lasting>>) {
         (Arc::clone(&self.disk), Rc::clone(&self.lasting))
     }

@@ -1,6 +1,8 @@
-//! What the processes of a volume say of how they have recovered: a small file for each, beside its pulse, which `belay status` shows.
+//! What the processes of a volume say of how they have recovered: a small file for each, beside its
+//! pulse, which `belay status` shows.
 //!
-//! It is for people and studies: nothing is decided by it. So whatever goes wrong with it is no reason to fail.
+//! It is for people and studies: nothing is decided by it. So whatever goes wrong with it is no
+//! reason to fail.
 
 use crate::place::{Place, Role};
 use serde::de::DeserializeOwned;
@@ -27,7 +29,8 @@ pub struct StoreReport {
     version: u32,
     /// How often the stores were opened since the mount.
     pub openings: u64,
-    /// Stores that were opened at their penultimate checkpoint, as not all of them had the last one (Loris VII-B).
+    /// Stores that were opened at their penultimate checkpoint, as not all of them had the last one
+    /// (Loris VII-B).
     pub penultimate: u64,
     /// The last openings, the oldest first.
     pub recent: VecDeque<Opening>,
@@ -84,7 +87,8 @@ pub struct Recovery {
     pub pid: u32,
     /// When, in microseconds since 1970.
     pub at_us: u64,
-    /// How long after the death was noticed, in microseconds: the start of a successor is part of that.
+    /// How long after the death was noticed, in microseconds: the start of a successor is part of
+    /// that.
     pub took_us: u64,
     /// What it was.
     pub asked: Asked,

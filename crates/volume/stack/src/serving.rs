@@ -1,14 +1,16 @@
 //! How several threads serve one device.
 //!
-//! One of them at a time has the turn: it reads messages, and handles what needs nothing of another process, which costs no thread more
-//! than a lone one. Before it waits for somebody it gives the turn away, and the next one reads. So a message that lacks something of the
-//! stores, or room, holds up nobody else.
+//! One of them at a time has the turn: it reads messages, and handles what needs nothing of another
+//! process, which costs no thread more than a lone one. Before it waits for somebody it gives the
+//! turn away, and the next one reads. So a message that lacks something of the stores, or room,
+//! holds up nobody else.
 //!
-//! A FORGET is handled by who has the turn, whatever it waits for: no message that came later may be handled before, as it could take a
-//! file up again, or the number of one that is gone.
+//! A FORGET is handled by who has the turn, whatever it waits for: no message that came later may
+//! be handled before, as it could take a file up again, or the number of one that is gone.
 //!
-//! What direct I/O has written is answered when it is durable, and undone if it cannot be made that. Until then its file is held, and a
-//! message that needs it waits. If the process dies meanwhile, its next life does the same, before it tells belay whether that has happened.
+//! What direct I/O has written is answered when it is durable, and undone if it cannot be made
+//! that. Until then its file is held, and a message that needs it waits. If the process dies
+//! meanwhile, its next life does the same, before it tells belay whether that has happened.
 
 mod lost;
 mod syncs;
@@ -40,8 +42,8 @@ const LARGEST: usize = (1 << 20) + 4096;
 /// Threads at the most. If all of them wait for somebody, so does who comes next.
 const MOST_THREADS: usize = 32;
 
-/// So often is something fetched for a message before others wait for it: what was fetched becomes old if others change it, and a listing
-/// lacks something of each file.
+/// So often is something fetched for a message before others wait for it: what was fetched becomes
+/// old if others change it, and a listing lacks something of each file.
 const PATIENCE: u32 = 32;
 
 /// A module that is asked by several threads.
@@ -71,8 +73,8 @@ struct State {
     answers: Answers,
 }
 
-/// Serves until it is unmounted. If it is not the first life of the module that does in this mount, it removes what an earlier one was told
-/// to forget and did not.
+/// Serves until it is unmounted. If it is not the first life of the module that does in this mount,
+/// it removes what an earlier one was told to forget and did not.
 ///
 /// # Errors
 /// If the device cannot be read or written to.
@@ -311,7 +313,8 @@ impl<'a> Worker<'a> {
         let outcome = loop {
             match state.module.handle_with(&mut below, message, Time::now()) {
                 Ok(Outcome::Full) if self.make_room() => {
-                    // What would undo direct I/O takes room until that is durable, which another thread has to be told.
+                    // What would undo direct I/O takes room until that is durable, which another
+                    // thread has to be told.
                     if state.module.has_unsettled() {
                         state = self.serving.await_settled(state);
                     }

@@ -1,7 +1,7 @@
 //! The process with the logical layer and its stores.
 //!
-//! What it answers is decided in [`belay_service::stores`]. The process gives it the disks, which it waits for, threads that flush them, and
-//! a clock.
+//! What it answers is decided in [`belay_service::stores`]. The process gives it the disks, which
+//! it waits for, threads that flush them, and a clock.
 
 mod flushing;
 
@@ -32,7 +32,8 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Runs it.
 ///
 /// # Errors
-/// Those of the system calls. Stores that cannot be opened are no reason to end: whoever asks is told why.
+/// Those of the system calls. Stores that cannot be opened are no reason to end: whoever asks is
+/// told why.
 pub fn run(place: &Place, stores: Vec<PathBuf>) -> Result<i32> {
     let stop = asked_to_end(place, Role::Store)?;
     let _role = place.take(Role::Store)?;

@@ -10,14 +10,17 @@
 //! | the length becomes less | 1, if the new end is within a block of class `Data` | 0 |
 //! | all else | 0 | 0 |
 //!
-//! Bitmaps and what is above them have their places from the start. The tree of a file takes a pair for each block above those that are
-//! written which is not there yet. When the tree becomes deeper it takes one for each new level.
+//! Bitmaps and what is above them have their places from the start. The tree of a file takes a pair
+//! for each block above those that are written which is not there yet. When the tree becomes deeper
+//! it takes one for each new level.
 //!
-//! What there is: with *a* blocks available, *p* pairs among them, and a limit *k* ([`Geometry::kept_pairs`](crate::Geometry)), any *n*
-//! pairs and *s* single blocks, taken in any order, are there if *n* is at most *p* and *k*, and 2*n* + *s* at most *a*, but for
-//! [`Store::slack`] pairs. For, as long as there are more pairs than *k*, there are some; and when there are no more, single blocks break
-//! none while there are others. When there are no others, the blocks are what counts: half of what is available is pairs, but for one
-//! run of single blocks, which is as long as twins are apart, whose other halves are taken next.
+//! What there is: with *a* blocks available, *p* pairs among them, and a limit *k*
+//! ([`Geometry::kept_pairs`](crate::Geometry)), any *n* pairs and *s* single blocks, taken in any
+//! order, are there if *n* is at most *p* and *k*, and 2*n* + *s* at most *a*, but for
+//! [`Store::slack`] pairs. For, as long as there are more pairs than *k*, there are some; and when
+//! there are no more, single blocks break none while there are others. When there are no others,
+//! the blocks are what counts: half of what is available is pairs, but for one run of single
+//! blocks, which is as long as twins are apart, whose other halves are taken next.
 
 use crate::error::Result;
 use crate::geometry::Geometry;
@@ -28,8 +31,9 @@ use belay_disk::Disk;
 pub const FANOUT: u64 = crate::geometry::FANOUT;
 /// Blocks of a tree above one another, without the leaf.
 pub const LEVELS: u32 = crate::layout::DEPTH - 1;
-/// Pairs that new files take at most besides one each: the tree of the inodes becomes deeper by as many levels as there can be, and takes
-/// a new way. After that each block of it has room for several.
+/// Pairs that new files take at most besides one each: the tree of the inodes becomes deeper by as
+/// many levels as there can be, and takes a new way. After that each block of it has room for
+/// several.
 pub const SLACK: u64 = 2 * LEVELS as u64;
 
 /// Of the pairs of a store, one of so many is kept from single blocks as long as there are others.
@@ -153,7 +157,8 @@ mod tests {
     proptest! {
         #![proptest_config(belay_seeds::cases!(200))]
 
-        /// What is said to be there for sure is there, whatever was taken and freed before, in whichever order it is taken.
+        /// What is said to be there for sure is there, whatever was taken and freed before, in
+        /// whichever order it is taken.
         #[test]
         fn credit_is_there(
             twin_offset in prop_oneof![Just(4_u64), Just(8), Just(16), Just(32)],
@@ -186,7 +191,8 @@ mod tests {
                 taken.free(&mut store, one_of, &mut order).unwrap();
                 store.checkpoint().unwrap();
             }
-            // Nobody points to what was taken: it must be given back, for the check to find all counted rightly.
+            // Nobody points to what was taken: it must be given back, for the check to find all
+            // counted rightly.
             taken.free(&mut store, 1, &mut order).unwrap();
             store.checkpoint().unwrap();
             prop_assert_eq!(store.check().unwrap().findings, vec![]);

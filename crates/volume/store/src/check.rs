@@ -1,7 +1,8 @@
 //! Whether a store is as it should be: everything is read, and counted anew.
 //!
-//! What is wrong is taken down, and the rest is looked at all the same. A block is looked at once, whatever points to it, and leaves
-//! memory when it was: so neither time nor memory is more than the store has blocks for. What is kept is a bit for each of them.
+//! What is wrong is taken down, and the rest is looked at all the same. A block is looked at once,
+//! whatever points to it, and leaves memory when it was: so neither time nor memory is more than
+//! the store has blocks for. What is kept is a bit for each of them.
 
 mod space;
 
@@ -45,7 +46,8 @@ pub struct Report {
     pub unlisted: u64,
     /// What is worth telling, and not wrong.
     pub notes: Vec<String>,
-    /// Whether something was given up that could not be read. What is in use, and nothing leads to, comes of that.
+    /// Whether something was given up that could not be read. What is in use, and nothing leads to,
+    /// comes of that.
     pub has_given_up: bool,
 }
 
@@ -83,10 +85,12 @@ struct Checker<'c, D> {
 }
 
 impl<D: Disk> Store<D> {
-    /// Reads all of the store, verifies each checksum, and counts what is in use anew. Changes are to be part of a checkpoint by then.
+    /// Reads all of the store, verifies each checksum, and counts what is in use anew. Changes are
+    /// to be part of a checkpoint by then.
     ///
     /// # Errors
-    /// None but those of a store that has failed before; what is wrong with the store is in the report.
+    /// None but those of a store that has failed before; what is wrong with the store is in the
+    /// report.
     pub fn check(&mut self) -> Result<Report> {
         self.check_with(&mut |_| {})
     }
@@ -135,7 +139,8 @@ impl<D: Disk> Checker<'_, D> {
         found.map_err(|why| self.add(why.to_string())).ok()
     }
 
-    /// Takes down what is in use without being of any: where something was given up that is no damage.
+    /// Takes down what is in use without being of any: where something was given up that is no
+    /// damage.
     fn left_over(&mut self, what: String) {
         match self.report.has_given_up {
             true => self.report.notes.push(format!(

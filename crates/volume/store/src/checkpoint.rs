@@ -1,7 +1,9 @@
-//! How a checkpoint is taken (Loris IV-A): all that was changed is written, to places that do not belong to the last checkpoint; when that
-//! is durable the root is written, and when that is durable the checkpoint is there.
+//! How a checkpoint is taken (Loris IV-A): all that was changed is written, to places that do not
+//! belong to the last checkpoint; when that is durable the root is written, and when that is
+//! durable the checkpoint is there.
 //!
-//! Whoever takes it in steps can read meanwhile, which a disk that takes long to flush does not hold up.
+//! Whoever takes it in steps can read meanwhile, which a disk that takes long to flush does not
+//! hold up.
 
 use crate::error::{Error, Result};
 use crate::step::Step;
@@ -10,10 +12,12 @@ use belay_disk::Disk;
 use std::io;
 
 impl<D: Disk> Store<D> {
-    /// Takes a checkpoint; gives its epoch. If it fails, one of the two is there: this one, or the one before.
+    /// Takes a checkpoint; gives its epoch. If it fails, one of the two is there: this one, or the
+    /// one before.
     ///
     /// # Errors
-    /// [`Error::Failed`] if an earlier change failed; those of the disk. No change can be made then.
+    /// [`Error::Failed`] if an earlier change failed; those of the disk. No change can be made
+    /// then.
     pub fn checkpoint(&mut self) -> Result<u64> {
         self.begin_checkpoint()?;
         self.flush()?;
@@ -22,8 +26,8 @@ impl<D: Disk> Store<D> {
         self.end_checkpoint()
     }
 
-    /// The first step: writes all but the root. Until the last one nothing can be changed. A flush comes next ([`Store::flush`], or one that
-    /// [`Store::flushed`] is told of).
+    /// The first step: writes all but the root. Until the last one nothing can be changed. A flush
+    /// comes next ([`Store::flush`], or one that [`Store::flushed`] is told of).
     ///
     /// # Errors
     /// As for [`Store::checkpoint`].
@@ -48,7 +52,8 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// The last step, when the second one is durable: the next epoch begins. Gives the one that has ended.
+    /// The last step, when the second one is durable: the next epoch begins. Gives the one that has
+    /// ended.
     ///
     /// # Errors
     /// As for [`Store::checkpoint`].

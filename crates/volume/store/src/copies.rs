@@ -1,5 +1,6 @@
-//! What is in the two places of the root of a checkpoint. One whole copy is enough; what is in the other place tells whether a power
-//! failure came between the two, or something is wrong with the disk.
+//! What is in the two places of the root of a checkpoint. One whole copy is enough; what is in the
+//! other place tells whether a power failure came between the two, or something is wrong with the
+//! disk.
 
 use crate::blocks;
 use crate::error::{Error, Result};
@@ -18,7 +19,8 @@ pub enum RootCopy {
     Whole,
     /// That of an earlier checkpoint: the power failed before this one was written.
     Earlier(u64),
-    /// Something that differs by whole sectors: the power failed while it was written, if the disk is not damaged.
+    /// Something that differs by whole sectors: the power failed while it was written, if the disk
+    /// is not damaged.
     CutOff,
     /// Something that differs by a few bytes, as no power failure leaves it.
     Damaged,
@@ -28,8 +30,8 @@ pub enum RootCopy {
 
 /// What a disk writes as a whole.
 const SECTOR: usize = 512;
-/// Two roots differ in the checksums of pointers, and in their own: a sector that differs in more than in where the same content is differs
-/// in more bytes than this.
+/// Two roots differ in the checksums of pointers, and in their own: a sector that differs in more
+/// than in where the same content is differs in more bytes than this.
 const FEW: usize = 4;
 
 impl<D: Disk> Store<D> {
@@ -85,8 +87,9 @@ fn what_else(block: &Block, whole: Option<&Block>, epoch: u64) -> RootCopy {
     }
 }
 
-/// A root, with the pointers of another one where these lead to the same content in another place. Such pointers differ in a bit or two, and
-/// a power failure may leave one of them: a block was changed, and was as before at the next checkpoint.
+/// A root, with the pointers of another one where these lead to the same content in another place.
+/// Such pointers differ in a bit or two, and a power failure may leave one of them: a block was
+/// changed, and was as before at the next checkpoint.
 fn with_places_of(other: &Block, mut block: Block) -> Block {
     let first = offset_of!(Root, indexes);
     let end = first + size_of::<[Pointer; INDEXES as usize]>();

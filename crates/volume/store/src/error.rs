@@ -75,8 +75,9 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether it is of one block that cannot be had, and never will be: the others are as good as before, and what it held is given up
-    /// where it has to be changed. A disk says of a read error that it lasts by [`io::ErrorKind::InvalidData`]; any other one may pass.
+    /// Whether it is of one block that cannot be had, and never will be: the others are as good as
+    /// before, and what it held is given up where it has to be changed. A disk says of a read error
+    /// that it lasts by [`io::ErrorKind::InvalidData`]; any other one may pass.
     pub fn is_unreadable(&self) -> bool {
         match self {
             Self::Disk { what: "read", why, .. } => why.kind() == io::ErrorKind::InvalidData,

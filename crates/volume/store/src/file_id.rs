@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// The number of a physical file: which inode it has, and the how manieth file with that inode it is.
+/// The number of a physical file: which inode it has, and the how manieth file with that inode it
+/// is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(u64);
 

@@ -94,10 +94,11 @@ impl<D: Disk> Store<D> {
         })
     }
 
-    /// Reads whole blocks of a file from block `first` of it on. What is not there, or behind its length, is zeros.
+    /// Reads whole blocks of a file, from its block `first` on. Holes and what is behind its end
+    /// are zeros.
     ///
     /// # Errors
-    /// [`Error::NoFile`]; [`Error::Corrupt`] if one of the blocks is not what was written; those of the disk.
+    /// [`Error::NoFile`]; [`Error::Corrupt`] if a block is not what was written; those of the disk.
     pub fn read(&mut self, file: FileId, first: u64, out: &mut [u8]) -> Result<()> {
         check_range(first, out)?;
         let (at, inode) = self.inode(file)?;
@@ -140,10 +141,11 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// Writes whole blocks of a file from block `first` of it on. Its length does not change ([`Store::set_size`]).
+    /// Writes whole blocks of a file, from its block `first` on. Its length stays
+    /// ([`Store::set_size`]).
     ///
     /// # Errors
-    /// [`Error::NoFile`]; [`Error::NoSpace`], where the blocks before the one without room are written; those of the disk.
+    /// [`Error::NoFile`]; [`Error::NoSpace`], with what has room written; those of the disk.
     pub fn write(&mut self, file: FileId, first: u64, data: &[u8]) -> Result<()> {
         check_range(first, data)?;
         self.whole(|this| {
@@ -239,8 +241,8 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// Has the pointer of one block of a file tell of what is written there; gives where on the disk it goes, or `None` if that is seen
-    /// to later ([`crate::resync`]).
+    /// Has the pointer of one block of a file tell of what is written there; gives where on the
+    /// disk it goes, or `None` if that is seen to later ([`crate::resync`]).
     #[expect(clippy::too_many_arguments, reason = "one step of the loop above")]
     fn place_single(
         &mut self,
@@ -280,10 +282,10 @@ impl<D: Disk> Store<D> {
         Ok(Some(target))
     }
 
-    /// Changes the length of a file. What goes is gone: if the file becomes longer again there are zeros.
+    /// Changes the length of a file. A file that becomes longer has zeros there.
     ///
     /// # Errors
-    /// [`Error::NoFile`]; [`Error::NoSpace`], if the last block must be written anew; those of the disk.
+    /// [`Error::NoFile`]; [`Error::NoSpace`], if the last block is written anew; those of the disk.
     pub fn set_size(&mut self, file: FileId, size: u64) -> Result<()> {
         self.whole(|this| {
             let (at, inode) = this.inode(file)?;
@@ -293,7 +295,7 @@ impl<D: Disk> Store<D> {
             if size < old && within != 0 {
                 let mut last = ZEROS;
                 match this.read_block(tree, size / SIZE, &mut last) {
-                    // What it was must not come back behind the end, be it that it can be read again.
+                    // Behind the end it must not come back, should it be readable again.
                     Err(why) if why.is_unreadable() => {
                         let gone = this.lose(tree, size / SIZE)?;
                         let inode = this.inode_mut(at)?;
@@ -313,7 +315,7 @@ impl<D: Disk> Store<D> {
         })
     }
 
-    /// Makes zeros of whole blocks of a file, `count` of them from `first` on. They take no room then.
+    /// Makes zeros of `count` blocks of a file from `first` on. They take no room then.
     ///
     /// # Errors
     /// [`Error::NoFile`]; those of the disk.
@@ -345,7 +347,7 @@ impl<D: Disk> Store<D> {
         Ok(found.into_iter().map(|(number, _)| number).collect())
     }
 
-    /// The first blocks of a file that hold something, at most `most` of them, each with what points to it.
+    /// At most `most` of the blocks of a file that hold something, each with what points to it.
     ///
     /// # Errors
     /// [`Error::NoFile`]; those of the disk.
@@ -364,7 +366,8 @@ pub(crate) fn class_of(inode: &Inode) -> Class {
     }
 }
 
-/// The tree of a file. Its leaves are blocks of metadata if they have twins; else they are none, and never looked at as such.
+/// The tree of a file. Its leaves are blocks of metadata if they have twins; else they are none,
+/// and never looked at as such.
 pub(crate) fn tree_of(at: At, inode: &Inode) -> Tree {
     let leaves = match class_of(inode) {
         Class::Protected => Kind::Data,

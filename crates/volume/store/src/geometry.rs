@@ -1,8 +1,9 @@
 //! Where on the disk the blocks with fixed places are.
 //!
-//! A disk is divided into groups of equal size; the last one may be smaller. Each has, from block 64 of it on, the twins of its group
-//! block and of its bitmap blocks, and every 256th group those of an index block before them. The rest is for files. Block 0 is
-//! never written to: a label of somebody else's may be there. The root has two places at the start and two at the end.
+//! A disk is divided into groups of equal size; the last one may be smaller. Each has, from block
+//! 64 of it on, the twins of its group block and of its bitmap blocks, and every 256th group those
+//! of an index block before them. The rest is for files. Block 0 is never written to: a label of
+//! somebody else's may be there. The root has two places at the start and two at the end.
 
 use crate::error::{Error, Result};
 use belay_disk::BLOCK;
@@ -28,14 +29,16 @@ const SMALLEST: u64 = 256;
 /// What is decided when a store is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
-    /// How many blocks apart the twins of a block are: 4, 8, 16 or 32. With 0 they are one block, which is written in place: a
-    /// baseline for comparison, which does not survive crashes (Loris VII-A).
+    /// How many blocks apart the twins of a block are: 4, 8, 16 or 32. With 0 they are one block,
+    /// which is written in place: a baseline for comparison, which does not survive crashes (Loris
+    /// VII-A).
     pub twin_offset: u64,
     /// Blocks of a group: a power of two from 256 to 262,144.
     pub group_blocks: u64,
     /// Whether a block that is freed may be used again at once. As above: for comparison.
     pub frees_at_once: bool,
-    /// Where data of class [`Data`](crate::Class::Data) go when a block is written that belongs to the last checkpoint.
+    /// Where data of class [`Data`](crate::Class::Data) go when a block is written that belongs to
+    /// the last checkpoint.
     pub data: DataMode,
 }
 
@@ -45,8 +48,8 @@ pub enum DataMode {
     /// To another block: a checkpoint has all data, and no power failure tears anything.
     #[default]
     OutOfPlace,
-    /// To the same block, when the resynchronization log has its new checksum (Loris V-C): after a power failure the block is what it was
-    /// or what it was to be; one that was torn is lost.
+    /// To the same block, when the resynchronization log has its new checksum (Loris V-C): after a
+    /// power failure the block is what it was or what it was to be; one that was torn is lost.
     InPlace,
 }
 
@@ -180,8 +183,8 @@ impl Geometry {
         fixed || block < HEAD || block >= self.blocks - TAIL || block >= self.grouped
     }
 
-    /// Which bits of a bitmap block are set whatever files there are, apart from each other: those of blocks that belong to no file, and
-    /// those behind the end of the group.
+    /// Which bits of a bitmap block are set whatever files there are, apart from each other: those
+    /// of blocks that belong to no file, and those behind the end of the group.
     pub fn own_bits(&self, group: u64, bitmap: u64) -> [Range<u64>; 3] {
         let (start, end) = self.range_of(group);
         let first = start + bitmap * BITS;

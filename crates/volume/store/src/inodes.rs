@@ -1,6 +1,7 @@
 //! How a file is found, made and removed.
 //!
-//! Inodes are in the blocks of a tree of their own, 16 in each, and are used again in the reverse order of their removal.
+//! Inodes are in the blocks of a tree of their own, 16 in each, and are used again in the reverse
+//! order of their removal.
 
 use crate::error::{Error, Result};
 use crate::file_id::FileId;
@@ -15,8 +16,8 @@ use zerocopy::FromZeros;
 /// How the data of a file are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Each block has twins: what it was at the last checkpoint stays beside it. For the metadata of the layers above, which change in
-    /// small pieces and must always find room (Loris IV-A).
+    /// Each block has twins: what it was at the last checkpoint stays beside it. For the metadata
+    /// of the layers above, which change in small pieces and must always find room (Loris IV-A).
     Protected,
     /// A block that belongs to the last checkpoint is replaced by another one when it is written.
     Data,

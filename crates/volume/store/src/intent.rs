@@ -1,17 +1,17 @@
-//! The intent log: what is to be done again when a store is opened after a power failure, because somebody was told that it is durable.
+//! The intent log: what somebody was told is durable, to be done again after a power failure.
 //!
-//! There are two areas, one for what comes after an even checkpoint, and one for an odd one. A checkpoint has all that was appended before
-//! it: so only the area of the last one counts, and what comes after a checkpoint leaves the area alone of the one before it. A block of an
-//! area names the one before it, the first one the root of its checkpoint, by their checksums: so nothing of an earlier round is taken for
-//! it.
+//! There are two areas, one for what comes after an even checkpoint, and one for an odd one. A
+//! checkpoint has all that was appended before it, so only the area of the last one counts. Each
+//! block of an area names the one before it, and the first one the root of its checkpoint, by
+//! their checksums: so nothing of an earlier round is taken for it.
 //!
-//! The last block of an area is a mark, which is written with the first append after a checkpoint. If there is none nothing was appended,
-//! whatever is wrong with the other blocks: so damage to a log that nobody needs is none. It names that checkpoint: whoever does not find
-//! that one's root knows by it that it was there.
+//! The last block of an area is its mark, written with the first append after a checkpoint. It
+//! names that checkpoint: whoever does not find its root knows that it was there. Without a mark
+//! nothing was appended: damage to a log that nobody needs is none.
 //!
-//! What is appended at once is read as a whole, or not at all. It is made when what was appended before is durable. So the last one may
-//! have been cut off by a power failure, and no other; and if one begins behind a block that is not as it should be, that one was damaged
-//! since: the log is broken, which is told, and not taken for its end.
+//! What is appended at once is read as a whole, or not at all, and is made when all before it is
+//! durable. So a power failure can cut off the last one, and no other. One that begins behind a
+//! block that is not as it should be says that the block was damaged: the log is broken.
 
 use crate::blocks;
 use crate::error::{Error, Result};
@@ -95,7 +95,7 @@ pub fn decode(block: &Block) -> Option<LogBlock> {
     })
 }
 
-/// The checkpoint after which something was appended to the area that has this mark; `None` if it is none, or does not tell.
+/// The checkpoint after which the area with this mark was appended to; `None` if it does not tell.
 pub(crate) fn marked(block: &Block) -> Option<u64> {
     let found = decode(block).filter(|mark| mark.is_whole && !mark.begins)?;
     Some(u64::from_le_bytes(found.bytes.try_into().ok()?))
@@ -138,14 +138,14 @@ impl<D: Disk> Store<D> {
         (first + both..first + count).try_for_each(|block| self.free(block))
     }
 
-    /// The area of what comes after a checkpoint: its first block, and how many there are before its mark.
+    /// The area of what comes after a checkpoint: its first block, and how many precede its mark.
     fn area(&self, checkpoint: u64) -> Result<(u64, u64)> {
         let root = self.root()?;
         let half = root.intent_blocks.get() / 2;
         Ok((root.intent_first.get() + checkpoint % 2 * half, half.saturating_sub(1)))
     }
 
-    /// Whether nothing was appended after the checkpoint whose root has that checksum: its area has the mark of another one, or none.
+    /// Whether nothing was appended after the checkpoint with that root: its area has no mark.
     fn is_empty(&self, mark: u64, root: Checksum) -> bool {
         let is_other = |mark: LogBlock| mark.is_whole && mark.before != root;
         blocks::read(&self.disk, mark)
@@ -171,8 +171,9 @@ impl<D: Disk> Store<D> {
         Ok(has_room)
     }
 
-    /// The first half of that, for whoever reads while the disk is flushed. If there is room a flush comes next, and then
-    /// [`Store::end_append`]. Until then nothing is changed; after an error of the flush the store must be opened again.
+    /// The first half of that, for whoever reads while the disk is flushed. If there is room a
+    /// flush comes next, and then [`Store::end_append`]. Until then nothing is changed; after an
+    /// error of the flush the store must be opened again.
     ///
     /// # Errors
     /// Those of the disk.
@@ -216,8 +217,9 @@ impl<D: Disk> Store<D> {
         self.tail = self.appended.take().or(self.tail);
     }
 
-    /// Writes what an area has once more, and gives where it ends; `None` if not all of it can be read. Whoever appended it may have been
-    /// told that a flush had failed, after which the system reads as written what is not on the disk, and a later flush does not tell.
+    /// Writes what an area has once more, and gives where it ends; `None` if not all of it can be
+    /// read. Whoever appended it may have been told that a flush had failed, after which the system
+    /// reads as written what is not on the disk, and a later flush does not tell.
     fn renew_area(&self, checkpoint: u64) -> Result<Option<Tail>> {
         let (first, _) = self.area(checkpoint)?;
         let Area { tail, broken, blocks, .. } = self.read_area(checkpoint, self.last_root()?)?;
@@ -262,8 +264,8 @@ impl<D: Disk> Store<D> {
         Ok(self.last_area()?.broken)
     }
 
-    /// Ends the log where it is broken: what was appended behind that is given up. Gives that place. Only of a store to which nothing was
-    /// done yet.
+    /// Ends the log where it is broken: what was appended behind that is given up. Gives that
+    /// place. Only of a store to which nothing was done yet.
     ///
     /// # Errors
     /// Those of the disk.
@@ -305,7 +307,7 @@ impl<D: Disk> Store<D> {
         None
     }
 
-    /// Whether something was appended behind a block of an area: what is there was durable before that.
+    /// Whether something was appended behind a block of an area: that block was durable before.
     fn is_behind(&self, block: u64, end: u64, root: Checksum) -> bool {
         let mut later =
             (block + 1..end).filter_map(|at| decode(&blocks::read(&self.disk, at).ok()?));

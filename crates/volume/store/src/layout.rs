@@ -1,4 +1,5 @@
-//! What is where in a block. Numbers are little-endian. docs/volume-layout.md is the document of it.
+//! What is where in a block. Numbers are little-endian. docs/volume-layout.md is the document of
+//! it.
 
 use crate::error::{Error, Result};
 use crate::geometry::{FANOUT, Geometry, INDEXES};
@@ -264,8 +265,8 @@ impl Kind {
         }
     }
 
-    /// Whether a block of this kind makes sense in itself. It is looked at before it becomes part of a checkpoint, and after it was
-    /// read.
+    /// Whether a block of this kind makes sense in itself. It is looked at before it becomes part
+    /// of a checkpoint, and after it was read.
     ///
     /// # Errors
     /// [`Error::Damaged`] if it does not.

@@ -1,4 +1,5 @@
-//! TwinFS: a file store, the physical layer of a volume (Loris IV-A). It keeps physical files on one disk.
+//! TwinFS: a file store, the physical layer of a volume (Loris IV-A). It keeps physical files on
+//! one disk.
 //!
 //! | module | answers |
 //! | --- | --- |
@@ -25,11 +26,13 @@
 //! | [`copies`] | what is in the two places of a root |
 //!
 //! Invariants:
-//! - No block that belongs to the last checkpoint is written to, but data of files in place (`DataMode::InPlace`).
+//! - No block that belongs to the last checkpoint is written to, but data of files in place
+//!   (`DataMode::InPlace`).
 //! - A block that is freed is used again only after the next checkpoint.
 //! - Nothing is given out that does not match the checksum in the block that points to it.
-//! - A change that fails half way makes the store refuse all further ones, and above all to take a checkpoint ([`Error::Failed`]): it is
-//!   opened again at the last checkpoint, and what came after is done again.
+//! - A change that fails half way makes the store refuse all further ones, and above all to take a
+//!   checkpoint ([`Error::Failed`]): it is opened again at the last checkpoint, and what came after
+//!   is done again.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,10 @@
 //! How files are changed and removed that have blocks which cannot be read.
 //!
-//! A damaged block keeps nobody from anything but reading what it had, or led to. An indirect block that cannot be read is begun anew where
-//! it has to be changed, and its pointers say of what it led to that it is lost, which is no hole. What it led to stays in use: nobody
-//! knows any more which blocks those are. That this has happened is counted in the root, for a check to know where they come from.
+//! A damaged block keeps nobody from anything but reading what it had, or led to. An indirect block
+//! that cannot be read is begun anew where it has to be changed, and its pointers say of what it
+//! led to that it is lost, which is no hole. What it led to stays in use: nobody knows any more
+//! which blocks those are. That this has happened is counted in the root, for a check to know where
+//! they come from.
 
 use crate::error::{Error, Result};
 use crate::files::tree_of;
@@ -17,7 +19,8 @@ use belay_disk::Disk;
 use zerocopy::little_endian::U64;
 
 impl<D: Disk> Store<D> {
-    /// The indirect block that the pointer at `place` leads to, to be changed. One of a file that cannot be read is begun anew.
+    /// The indirect block that the pointer at `place` leads to, to be changed. One of a file that
+    /// cannot be read is begun anew.
     pub(crate) fn indirect(
         &mut self,
         (key, slot): Position,
@@ -89,7 +92,8 @@ impl<D: Disk> Store<D> {
         Ok(count)
     }
 
-    /// What a block of a file was is lost, and it is freed, as its tree says which one it is; gives how many blocks it takes less.
+    /// What a block of a file was is lost, and it is freed, as its tree says which one it is; gives
+    /// how many blocks it takes less.
     pub(crate) fn lose(&mut self, mut tree: Tree, number: u64) -> Result<u64> {
         let (key, slot) = self.make_place(&mut tree, number, &mut 0)?;
         let old = self.nodes.pointer(key, slot)?;

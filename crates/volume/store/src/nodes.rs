@@ -1,11 +1,14 @@
-//! The metadata blocks in memory: a tree whose root is the root block, in which each block is known by its left twin.
+//! The metadata blocks in memory: a tree whose root is the root block, in which each block is known
+//! by its left twin.
 //!
-//! A block is *modified* if it was changed since the last checkpoint. At its first change it turns to its other twin, so that the one that the
-//! checkpoint consists of stays what it is; and so does the block that points to it, up to the root. A block is *dirty* if memory is ahead of
-//! the disk. Checksums are put into the blocks above when dirty blocks are written ([`Nodes::write`]).
+//! A block is *modified* if it was changed since the last checkpoint. At its first change it turns
+//! to its other twin, so that the one that the checkpoint consists of stays what it is; and so does
+//! the block that points to it, up to the root. A block is *dirty* if memory is ahead of the disk.
+//! Checksums are put into the blocks above when dirty blocks are written ([`Nodes::write`]).
 //!
-//! Invariants: a block in memory has the one that points to it in memory; one above a dirty block is dirty, and one above a modified block
-//! is modified. That is why the modified bits in a block that is not modified itself mean nothing: they are cleared when it turns.
+//! Invariants: a block in memory has the one that points to it in memory; one above a dirty block
+//! is dirty, and one above a modified block is modified. That is why the modified bits in a block
+//! that is not modified itself mean nothing: they are cleared when it turns.
 //!
 //! | module | question |
 //! | --- | --- |
@@ -135,7 +138,8 @@ impl Nodes {
         Ok(Pointer::read(self.bytes(key)?, slot))
     }
 
-    /// Whether what the pointer at `slot` of a block leads to was written since the last checkpoint.
+    /// Whether what the pointer at `slot` of a block leads to was written since the last
+    /// checkpoint.
     ///
     /// # Errors
     /// As for [`Nodes::bytes`].
@@ -206,7 +210,8 @@ impl Nodes {
         if pointer.is_right() { right } else { left }
     }
 
-    /// Drops a block that is not changed and has none below it in memory: who goes through all of a store needs each once.
+    /// Drops a block that is not changed and has none below it in memory: who goes through all of a
+    /// store needs each once.
     pub fn release(&mut self, key: Key) {
         let can_go = |node: &Node| !node.dirty && node.children == 0;
         if key != ROOT
@@ -218,8 +223,8 @@ impl Nodes {
         }
     }
 
-    /// Drops blocks that were not used for long, until no more than the limit are in memory. If too many are dirty they are written
-    /// before.
+    /// Drops blocks that were not used for long, until no more than the limit are in memory. If too
+    /// many are dirty they are written before.
     ///
     /// # Errors
     /// Those of [`Nodes::write`].

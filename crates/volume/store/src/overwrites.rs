@@ -25,7 +25,8 @@ pub struct Resync {
     pub overwrites: BTreeMap<u64, Overwrite>,
     /// Blocks of the log that are written.
     pub used: u64,
-    /// Blocks that were overwritten since the checkpoint that the store was opened at, before it was.
+    /// Blocks that were overwritten since the checkpoint that the store was opened at, before it
+    /// was.
     pub found: Vec<(FileId, u64)>,
     /// What could not be read of them then, and may be later.
     pub unresolved: Option<String>,

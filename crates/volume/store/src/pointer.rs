@@ -1,11 +1,13 @@
-//! Safe block pointers: where a block is, what its checksum is, and which of its twins is the current one (Loris II-A, IV-A).
+//! Safe block pointers: where a block is, what its checksum is, and which of its twins is the
+//! current one (Loris II-A, IV-A).
 
 use belay_disk::Block;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A checksum over a block: XXH3, 64 bits, seeded by the store, so that a block of another store does not match.
+/// A checksum over a block: XXH3, 64 bits, seeded by the store, so that a block of another store
+/// does not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checksum(pub u64);
 
@@ -16,7 +18,8 @@ impl Checksum {
     }
 }
 
-/// A safe block pointer, as it is on the disk: 16 bytes. Zeros point to nothing, which reads as zeros.
+/// A safe block pointer, as it is on the disk: 16 bytes. Zeros point to nothing, which reads as
+/// zeros.
 #[derive(
     Clone,
     Copy,
@@ -62,7 +65,8 @@ impl Pointer {
         Self { word: (block & Self::BLOCK | Self::LOST).into(), checksum: U64::ZERO }
     }
 
-    /// Whether what was here is lost. It leads to no block then, and names the one that was damaged.
+    /// Whether what was here is lost. It leads to no block then, and names the one that was
+    /// damaged.
     pub fn is_lost(self) -> bool {
         self.word.get() & Self::LOST != 0
     }
@@ -87,8 +91,8 @@ impl Pointer {
         self.word.get() & Self::RIGHT != 0
     }
 
-    /// Whether the block was written since the last checkpoint. This counts only in a block that was itself modified since: in
-    /// another one it is what was true at an earlier checkpoint.
+    /// Whether the block was written since the last checkpoint. This counts only in a block that
+    /// was itself modified since: in another one it is what was true at an earlier checkpoint.
     pub fn is_modified(self) -> bool {
         self.word.get() & Self::MODIFIED != 0
     }
@@ -104,7 +108,8 @@ impl Pointer {
             && (!self.is_lost() || others == 0)
     }
 
-    /// Whether it leads to the same block with the same content, which may be in the other one of its places.
+    /// Whether it leads to the same block with the same content, which may be in the other one of
+    /// its places.
     pub fn is_alike(self, other: Self) -> bool {
         let place = |pointer: Self| pointer.word.get() & !(Self::RIGHT | Self::MODIFIED);
         place(self) == place(other) && self.checksum == other.checksum
@@ -121,7 +126,8 @@ impl Pointer {
         Self { checksum: checksum.0.into(), ..self }
     }
 
-    /// The same block, which is modified now, for the first time since the last checkpoint: it goes to its other place.
+    /// The same block, which is modified now, for the first time since the last checkpoint: it goes
+    /// to its other place.
     #[must_use]
     pub fn turned(self) -> Self {
         Self { word: ((self.word.get() ^ Self::RIGHT) | Self::MODIFIED).into(), ..self }

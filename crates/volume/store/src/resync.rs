@@ -1,11 +1,13 @@
 //! How data are written in place, and which of them a power failure has met (Loris V).
 //!
-//! A block that belongs to the last checkpoint is overwritten only when the resynchronization log has its new checksum. Overwrites are
-//! kept in memory for a while, so that many records share a log block and a flush. When the store is opened, a block that has one of
-//! the checksums that the log has for it is as good as one that has the checkpoint's; one that has neither was torn.
+//! A block that belongs to the last checkpoint is overwritten only when the resynchronization log
+//! has its new checksum. Overwrites are kept in memory for a while, so that many records share a
+//! log block and a flush. When the store is opened, a block that has one of the checksums that the
+//! log has for it is as good as one that has the checkpoint's; one that has neither was torn.
 //!
-//! What cannot be read of this when the store is opened may be read later. Until then the store changes nothing: with the next checkpoint
-//! the log is void. It looks again when it is opened again.
+//! What cannot be read of this when the store is opened may be read later. Until then the store
+//! changes nothing: with the next checkpoint the log is void. It looks again when it is opened
+//! again.
 //!
 //! If the log has no room, the block goes to another place.
 
@@ -27,7 +29,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 const LOG: u64 = 256;
 /// Of a small disk, no more than one block of so many.
 const SHARE: u64 = 64;
-/// Overwrites that are kept in memory: 16 MiB. The flush of their records waits for what was overwritten before.
+/// Overwrites that are kept in memory: 16 MiB. The flush of their records waits for what was
+/// overwritten before.
 const MOST: usize = 4096;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -201,8 +204,9 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// What a block is to be that was overwritten and has something behind the end of its file: that was longer when its last block was written,
-    /// and is as long as before again. If it becomes longer once more, there must be zeros. `None` if nothing is there.
+    /// What a block is to be that was overwritten and has something behind the end of its file:
+    /// that was longer when its last block was written, and is as long as before again. If it
+    /// becomes longer once more, there must be zeros. `None` if nothing is there.
     fn without_tail(
         &mut self,
         file: FileId,
@@ -240,8 +244,9 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Writes the blocks of the log once more. Whoever wrote them may have been told that a flush had failed, after which the system reads
-    /// as written what is not on the disk, and a later flush does not tell. What is overwritten from now on counts on those before.
+    /// Writes the blocks of the log once more. Whoever wrote them may have been told that a flush
+    /// had failed, after which the system reads as written what is not on the disk, and a later
+    /// flush does not tell. What is overwritten from now on counts on those before.
     fn renew_log(&mut self, blocks: &[(u64, Block)]) -> Result<()> {
         let Some((last, _)) = blocks.last() else { return Ok(()) };
         self.resync.used = last + 1;
@@ -252,8 +257,9 @@ impl<D: Disk> Store<D> {
         blocks::flush(&self.disk)
     }
 
-    /// The blocks of the log that belong to the epoch that is under way, each with its number. One that cannot be read is passed by: it was
-    /// torn by a power failure, and is the last one, or is damaged, and those behind it are as good as before.
+    /// The blocks of the log that belong to the epoch that is under way, each with its number. One
+    /// that cannot be read is passed by: it was torn by a power failure, and is the last one, or is
+    /// damaged, and those behind it are as good as before.
     fn log_blocks(&mut self) -> Result<Vec<(u64, Block)>> {
         let root = *self.root()?;
         let mut found = Vec::new();
@@ -282,7 +288,8 @@ impl<D: Disk> Store<D> {
         Ok(found)
     }
 
-    /// Where the pointer to a block is that was overwritten, if it is still the file's, and what the block holds.
+    /// Where the pointer to a block is that was overwritten, if it is still the file's, and what
+    /// the block holds.
     fn overwritten_block(
         &mut self,
         file: FileId,
@@ -302,7 +309,8 @@ impl<D: Disk> Store<D> {
         Ok(Some(((key, slot), content)))
     }
 
-    /// Takes in a block that was overwritten, with the checksums that it may have. Gives whether it has been.
+    /// Takes in a block that was overwritten, with the checksums that it may have. Gives whether it
+    /// has been.
     fn take_in(
         &mut self,
         (key, slot): Position,
@@ -318,13 +326,14 @@ impl<D: Disk> Store<D> {
         Ok(is_newer)
     }
 
-    /// What could not be read when the store was opened, and why, if that hides which blocks were overwritten before. Nothing can be changed
-    /// then ([`Error::Unresolved`]).
+    /// What could not be read when the store was opened, and why, if that hides which blocks were
+    /// overwritten before. Nothing can be changed then ([`Error::Unresolved`]).
     pub fn unresolved(&self) -> Option<&str> {
         self.resync.unresolved.as_deref()
     }
 
-    /// The blocks of files that were overwritten after the checkpoint that the store was opened at. Other copies of them may differ.
+    /// The blocks of files that were overwritten after the checkpoint that the store was opened at.
+    /// Other copies of them may differ.
     pub fn overwritten(&self) -> &[(FileId, u64)] {
         &self.resync.found
     }

@@ -1,4 +1,5 @@
-//! What a block is for: by its place, or by what points to it. Nothing is changed, and what cannot be read is passed by.
+//! What a block is for: by its place, or by what points to it. Nothing is changed, and what cannot
+//! be read is passed by.
 
 use crate::error::Result;
 use crate::file_id::FileId;

@@ -1,7 +1,8 @@
 //! Which checkpoints a disk has.
 //!
-//! A root is in two places, and that of the next checkpoint in two others. Each says what it is, and checks itself. So one that was
-//! half written, or was lost in one place, leaves the other one, or the checkpoint before.
+//! A root is in two places, and that of the next checkpoint in two others. Each says what it is,
+//! and checks itself. So one that was half written, or was lost in one place, leaves the other one,
+//! or the checkpoint before.
 
 use crate::blocks;
 use crate::error::{Error, Result};
@@ -53,11 +54,12 @@ enum Found {
     Nothing,
 }
 
-/// The checkpoints that a store can be opened at: the newest first, and the one before it, if that is still there. The latter can be
-/// opened only as long as nothing was written after the newest.
+/// The checkpoints that a store can be opened at: the newest first, and the one before it, if that
+/// is still there. The latter can be opened only as long as nothing was written after the newest.
 ///
 /// # Errors
-/// [`Error::NoStore`] if there is none, with why; those of the disk, if it cannot be read which one is the newest.
+/// [`Error::NoStore`] if there is none, with why; those of the disk, if it cannot be read which one
+/// is the newest.
 pub fn checkpoints(disk: &impl Disk) -> Result<Vec<Checkpoint>> {
     let mut found: Vec<Checkpoint> = Vec::new();
     let (mut broken, mut last) = (false, None);
@@ -104,7 +106,8 @@ pub fn checkpoints(disk: &impl Disk) -> Result<Vec<Checkpoint>> {
             (None, false) => Error::NoStore("there is no store of a belay volume on it".into()),
         });
     };
-    // A later one was in both of its places before anybody was told of it: whichever can be read tells whether there is one.
+    // A later one was in both of its places before anybody was told of it: whichever can be read
+    // tells whether there is one.
     let next = newest.geometry.root_places(newest.epoch + 1);
     let is_open = next.iter().any(|place| unread.contains(place))
         && !next.iter().any(|place| decided.contains(place));
@@ -128,10 +131,11 @@ pub fn checkpoints(disk: &impl Disk) -> Result<Vec<Checkpoint>> {
 pub enum Next {
     /// Nothing, or what a failure has left that came between its two copies.
     Nothing,
-    /// Neither copy of its root is whole. A power failure has cut off both of them, or they were damaged since.
+    /// Neither copy of its root is whole. A power failure has cut off both of them, or they were
+    /// damaged since.
     Broken,
-    /// Its root is not there, and was durable: something was synced after it. To go back to the checkpoint before would lose that, and what
-    /// the lost one had.
+    /// Its root is not there, and was durable: something was synced after it. To go back to the
+    /// checkpoint before would lose that, and what the lost one had.
     Lost,
 }
 
@@ -162,7 +166,8 @@ fn mark_of(checkpoint: &Checkpoint) -> u64 {
     first + (1 + (checkpoint.epoch + 1) % 2) * half - half.min(1)
 }
 
-/// Gives up a checkpoint whose root is lost ([`Next::Lost`]), and what was synced after it: the one before counts from now on.
+/// Gives up a checkpoint whose root is lost ([`Next::Lost`]), and what was synced after it: the one
+/// before counts from now on.
 ///
 /// # Errors
 /// Those of the disk.
@@ -180,8 +185,8 @@ pub fn lost(checkpoint: &Checkpoint) -> Error {
     ))
 }
 
-/// Removes the root of a checkpoint after this one, which is gone back to. The next one will have the same epoch, and half of each would
-/// be there if the power failed between its two places.
+/// Removes the root of a checkpoint after this one, which is gone back to. The next one will have
+/// the same epoch, and half of each would be there if the power failed between its two places.
 ///
 /// # Errors
 /// Those of the disk.
@@ -205,8 +210,9 @@ pub(crate) fn forget_later(disk: &impl Disk, checkpoint: &Checkpoint) -> Result<
     Ok(())
 }
 
-/// Writes the root of a checkpoint once more, wherever it is whole. Whoever wrote it may have been told that a flush had failed, after which
-/// the system reads as written what is not on the disk, and a later flush does not tell. What it points to was flushed before it.
+/// Writes the root of a checkpoint once more, wherever it is whole. Whoever wrote it may have been
+/// told that a flush had failed, after which the system reads as written what is not on the disk,
+/// and a later flush does not tell. What it points to was flushed before it.
 ///
 /// # Errors
 /// Those of the disk.

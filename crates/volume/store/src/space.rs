@@ -1,11 +1,13 @@
 //! Which blocks are free.
 //!
-//! A bit in a bitmap block is set for a block that is in use. Bitmaps show what is in use *now*; a block that was in use at the last
-//! checkpoint is not given out as well, because that checkpoint may be gone back to (Loris IV-B). So of each bitmap block that was
-//! changed since, what it was then is kept.
+//! A bit in a bitmap block is set for a block that is in use. Bitmaps show what is in use *now*; a
+//! block that was in use at the last checkpoint is not given out as well, because that checkpoint
+//! may be gone back to (Loris IV-B). So of each bitmap block that was changed since, what it was
+//! then is kept.
 //!
-//! Twins take two blocks at a certain distance, which a store can lack that has many free blocks. So pairs are counted as well, and when
-//! there are few of them single blocks are taken from where they break no pair, as long as there are such ([`crate::bounds`]).
+//! Twins take two blocks at a certain distance, which a store can lack that has many free blocks.
+//! So pairs are counted as well, and when there are few of them single blocks are taken from where
+//! they break no pair, as long as there are such ([`crate::bounds`]).
 
 mod known;
 mod row;
@@ -33,7 +35,8 @@ pub struct Space {
     cursor: u64,
     /// The same for twins.
     pair_cursor: u64,
-    /// Free blocks, at most, of which nobody can say where they are: by the first block that a bitmap which cannot be read is for.
+    /// Free blocks, at most, of which nobody can say where they are: by the first block that a
+    /// bitmap which cannot be read is for.
     unknown: BTreeMap<u64, u64>,
 }
 
@@ -146,7 +149,8 @@ impl<D: Disk> Store<D> {
         Ok(self.root()?.free_blocks.get())
     }
 
-    /// Blocks that can be used now. Not all of them can be where they are needed: twins take two at a certain distance.
+    /// Blocks that can be used now. Not all of them can be where they are needed: twins take two at
+    /// a certain distance.
     ///
     /// # Errors
     /// As for [`Store::free_blocks`].
@@ -168,7 +172,8 @@ impl<D: Disk> Store<D> {
         self.geometry.capacity()
     }
 
-    /// Marks a block as in use or free, and counts it; gives whether it was in use at the last checkpoint.
+    /// Marks a block as in use or free, and counts it; gives whether it was in use at the last
+    /// checkpoint.
     fn mark(&mut self, block: u64, in_use: bool) -> Result<bool> {
         if self.is_nobodys(block)? {
             return Err(Error::Damaged { what: "a bitmap block", why: "it has a bit wrong" });
@@ -214,7 +219,8 @@ impl<D: Disk> Store<D> {
         Ok(freed)
     }
 
-    /// Whether a block belongs to no file, whatever a bitmap says of it: it is in a fixed place, or in one of the logs.
+    /// Whether a block belongs to no file, whatever a bitmap says of it: it is in a fixed place, or
+    /// in one of the logs.
     fn is_nobodys(&self, block: u64) -> Result<bool> {
         let root = self.root()?;
         let is_in = |first: u64, count: u64| block.wrapping_sub(first) < count;
@@ -244,7 +250,8 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// Takes up to `want` free blocks that follow each other; gives the first, and how many they are.
+    /// Takes up to `want` free blocks that follow each other; gives the first, and how many they
+    /// are.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; those of the disk.
@@ -271,7 +278,8 @@ impl<D: Disk> Store<D> {
                 found => return found,
             }
         }
-        // All that is left is pairs. The other halves of what is broken here are taken before any other pair is.
+        // All that is left is pairs. The other halves of what is broken here are taken before any
+        // other pair is.
         self.find(from, want.min(offset), Wanted::Any)
     }
 
@@ -296,7 +304,8 @@ impl<D: Disk> Store<D> {
         let geometry = self.geometry;
         let groups = geometry.groups();
         let start = geometry.group_of(from) % groups;
-        // The group that is begun with is looked at twice: from there on, and in the end from its start on.
+        // The group that is begun with is looked at twice: from there on, and in the end from its
+        // start on.
         for round in 0..=groups {
             let group = (start + round) % groups;
             let (first, end) = geometry.range_of(group);
@@ -313,7 +322,8 @@ impl<D: Disk> Store<D> {
             let mut at = if round == 0 { from.clamp(first, end) } else { first };
             while at < end {
                 let stop = (at / BITS + 1) * BITS;
-                // Where groups are smaller than what a bitmap block has bits for, there is one of them in each group.
+                // Where groups are smaller than what a bitmap block has bits for, there is one of
+                // them in each group.
                 let stop = if geometry.bitmaps() == 1 { end } else { stop.min(end) };
                 let Some(bitmap) = self.known_bitmap(at, first, free)? else {
                     at = stop;
@@ -328,7 +338,8 @@ impl<D: Disk> Store<D> {
         Err(Error::NoSpace)
     }
 
-    /// The same among blocks whose bits are in one bitmap block. Twins are not looked for across two.
+    /// The same among blocks whose bits are in one bitmap block. Twins are not looked for across
+    /// two.
     fn find_in(
         &mut self,
         bitmap: Key,

@@ -15,7 +15,8 @@ use belay_disk::{Block, Disk, ZEROS};
 /// Metadata blocks that are kept in memory: 64 MiB.
 const NODES: usize = 16_384;
 
-/// Bitmap blocks, and blocks of groups, that are looked at when a store is opened: those of more than 400 GiB.
+/// Bitmap blocks, and blocks of groups, that are looked at when a store is opened: those of more
+/// than 400 GiB.
 const BITMAPS: u64 = 4096;
 
 /// A file store that is open, at the state that it has now.
@@ -81,14 +82,15 @@ impl<D: Disk> Store<D> {
     /// Opens a store at one of its checkpoints ([`root::checkpoints`]). Later ones are gone then.
     ///
     /// # Errors
-    /// If the disk fails; [`Error::NoStore`] if a later one is known to have been there, and nothing of it is.
+    /// If the disk fails; [`Error::NoStore`] if a later one is known to have been there, and
+    /// nothing of it is.
     pub fn open(disk: D, checkpoint: &Checkpoint) -> Result<Self> {
         let next = root::next(&disk, checkpoint);
         if next == Next::Lost {
             return Err(root::lost(checkpoint));
         }
-        // The process that wrote this root may have died before it was durable. What is written from now on is no longer what the
-        // checkpoint before consists of.
+        // The process that wrote this root may have died before it was durable. What is written
+        // from now on is no longer what the checkpoint before consists of.
         root::renew(&disk, checkpoint)?;
         root::forget_later(&disk, checkpoint)?;
         let geometry = checkpoint.geometry;
@@ -163,8 +165,9 @@ impl<D: Disk> Store<D> {
         })
     }
 
-    /// Makes a change, which happens as a whole or makes the store useless: after an error in the middle of it nothing is changed any
-    /// more. A want of room leaves what was done before, which is whole.
+    /// Makes a change, which happens as a whole or makes the store useless: after an error in the
+    /// middle of it nothing is changed any more. A want of room leaves what was done before, which
+    /// is whole.
     pub(crate) fn whole<T>(&mut self, change: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.at(Step::Changing, change)
     }
@@ -194,7 +197,8 @@ impl<D: Disk> Store<D> {
         done
     }
 
-    /// Makes room in memory, for which something may be written. What could not be is taken for written: so nothing is changed any more.
+    /// Makes room in memory, for which something may be written. What could not be is taken for
+    /// written: so nothing is changed any more.
     pub(crate) fn make_room(&mut self) -> Result<()> {
         self.nodes.shrink(&self.disk).inspect_err(|why| self.failed = Some(why.to_string()))
     }

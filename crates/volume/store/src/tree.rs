@@ -1,5 +1,5 @@
-//! How the blocks of a file are found: a tree of indirect blocks of one depth, whose top is in the file's inode. A pointer to nothing
-//! stands for zeros, in the tree as well.
+//! How the blocks of a file are found: a tree of indirect blocks of one depth, whose top is in the
+//! file's inode. A pointer to nothing stands for zeros, in the tree as well.
 
 use crate::error::{Error, Result};
 use crate::geometry::FANOUT;
@@ -49,7 +49,8 @@ impl<D: Disk> Store<D> {
         Ok(Some((key, slot)))
     }
 
-    /// Where the pointer to a leaf is. What leads there is made if it is not there; `count` counts its blocks, twins once.
+    /// Where the pointer to a leaf is. What leads there is made if it is not there; `count` counts
+    /// its blocks, twins once.
     pub(crate) fn make_place(
         &mut self,
         tree: &mut Tree,
@@ -92,8 +93,8 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// Removes all leaves of a tree from `from` on up to but not including `to`, and the indirect blocks that lead to nothing then. What
-    /// goes is counted.
+    /// Removes all leaves of a tree from `from` on up to but not including `to`, and the indirect
+    /// blocks that lead to nothing then. What goes is counted.
     pub(crate) fn cut(&mut self, tree: Tree, from: u64, to: u64, count: &mut u64) -> Result<()> {
         let to = to.min(leaves_of(tree.depth));
         if from < to {
@@ -150,7 +151,8 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// The leaves of a tree that there are, from `from` on, at most `most` of them, each with where its pointer is.
+    /// The leaves of a tree that there are, from `from` on, at most `most` of them, each with where
+    /// its pointer is.
     pub(crate) fn leaves(
         &mut self,
         tree: Tree,

@@ -1,4 +1,5 @@
-//! What the processes of a volume are told. Belay starts them; the name is for whoever looks at command lines.
+//! What the processes of a volume are told. Belay starts them; the name is for whoever looks at
+//! command lines.
 
 use clap::Args;
 use std::path::PathBuf;

@@ -23,28 +23,30 @@ pub struct Run {
     /// 0: never.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = poison_after)]
     pub poison_after: u32,
-    /// Restart the daemon when a request has been in flight for longer than this, such as 30s, and replace a supervisor that
-    /// has made no progress for that long [default: never, as with 0].
+    /// Restart the daemon when a request has been in flight for longer than this, such as 30s, and
+    /// replace a supervisor that has made no progress for that long [default: never, as with 0].
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub hang_timeout: Option<Duration>,
     /// Restart a successor that is not ready within this time.
     #[arg(long, value_name = "DURATION", default_value = "60s",
         value_parser = humantime::parse_duration)]
     pub start_timeout: Duration,
-    /// How long to retry starting a daemon that does not start again (because its server is away, for example), after
-    /// growing pauses; applications wait meanwhile. 0s: give up at the first start that fails.
+    /// How long to retry starting a daemon that does not start again (because its server is away,
+    /// for example), after growing pauses; applications wait meanwhile. 0s: give up at the first
+    /// start that fails.
     #[arg(long, value_name = "DURATION", default_value = "10m",
         value_parser = humantime::parse_duration)]
     pub retry_for: Duration,
-    /// The daemon may end by itself (`encfs --idle`): then the mount ends, and no other daemon is started.
+    /// The daemon may end by itself (`encfs --idle`): then the mount ends, and no other daemon is
+    /// started.
     #[arg(long)]
     pub ends_itself: bool,
     /// Restart the daemon when it uses more resident memory than this, such as 512M.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory_limit: Option<u64>,
-    /// Give up the mount when belay's record of it takes more memory than this (at least 1G); what is on record is what the
-    /// daemon's process says it is. A daemon that takes more of that memory than what is on record is restarted in any
-    /// case.
+    /// Give up the mount when belay's record of it takes more memory than this (at least 1G); what
+    /// is on record is what the daemon's process says it is. A daemon that takes more of that
+    /// memory than what is on record is restarted in any case.
     #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = recorder_limit)]
     pub recorder_limit: u64,
     /// How to resolve requests whose outcome is unknown after a crash.
@@ -56,12 +58,12 @@ pub struct Run {
     pub flush: Option<FlushName>,
     #[command(flatten)]
     pub checkpoints: Wishes,
-    /// Under the policy `buffer`: how long the daemon holds what it has acknowledged [default: what its profile says, else
-    /// end].
+    /// Under the policy `buffer`: how long the daemon holds what it has acknowledged [default: what
+    /// its profile says, else end].
     #[arg(long, value_enum, value_name = "WHEN")]
     pub buffer_until: Option<UntilName>,
-    /// Under the policy `epoch`: the disk image that the daemon works on, if its command line does not
-    /// tell which.
+    /// Under the policy `epoch`: the disk image that the daemon works on, if its command line does
+    /// not tell which.
     #[arg(long, value_name = "FILE")]
     pub image: Option<PathBuf>,
     /// Under the policy `epoch`: where to put the journal of the image, instead of beside it.
@@ -73,17 +75,19 @@ pub struct Run {
     /// Whether the daemon gives files the same inode numbers in each life.
     #[arg(long, value_enum, default_value_t = NumbersName::Auto)]
     pub inode_numbers: NumbersName,
-    /// Return as soon as the mount serves, and hold it in the background until `belay stop`. The exit status is then 0. A start that
-    /// fails is reported as in the foreground, by its messages and the exit status; one that a signal interrupts ends with 128
-    /// plus the signal's number. The daemon's standard input is `/dev/null`, so a daemon that asks there or at the terminal (for
-    /// a password) cannot be started this way. Its working directory and umask are those that belay is started with, so the file
-    /// system of that directory cannot be unmounted meanwhile.
+    /// Return as soon as the mount serves, and hold it in the background until `belay stop`. The
+    /// exit status is then 0. A start that fails is reported as in the foreground, by its messages
+    /// and the exit status; one that a signal interrupts ends with 128 plus the signal's number.
+    /// The daemon's standard input is `/dev/null`, so a daemon that asks there or at the terminal
+    /// (for a password) cannot be started this way. Its working directory and umask are those that
+    /// belay is started with, so the file system of that directory cannot be unmounted meanwhile.
     #[arg(short, long)]
     pub background: bool,
-    /// With --background: where messages of belay and the daemon go, with a separate file for each mount. belay appends to the file,
-    /// or creates it for its owner alone (mode 0600). Only a regular file is accepted; a symbolic link is not followed. When the log
-    /// grows long, belay drops its oldest messages, but never the earlier content of the file
-    /// [default: `log` in the mount's folder, which `belay status` names].
+    /// With --background: where messages of belay and the daemon go, with a separate file for each
+    /// mount. belay appends to the file, or creates it for its owner alone (mode 0600). Only a
+    /// regular file is accepted; a symbolic link is not followed. When the log grows long, belay
+    /// drops its oldest messages, but never the earlier content of the file [default: `log` in the
+    /// mount's folder, which `belay status` names].
     #[arg(long, value_name = "FILE", requires = "background")]
     pub log_file: Option<PathBuf>,
     /// More messages; twice for even more.
@@ -101,15 +105,19 @@ pub enum PolicyName {
     Auto,
     /// Ask the successor what had already happened, then reissue the rest.
     Reconcile,
-    /// Log the daemon's system calls that have effects, and continue from there: for daemons that work on files.
+    /// Log the daemon's system calls that have effects, and continue from there: for daemons that
+    /// work on files.
     Journal,
     /// Make a request's writes to a disk image all or nothing: for daemons that write through.
     Transaction,
-    /// Hold image writes back until a checkpoint, and replay what was done since: for daemons that buffer.
+    /// Hold image writes back until a checkpoint, and replay what was done since: for daemons that
+    /// buffer.
     Epoch,
-    /// Replay what was acknowledged but is not stored yet: for daemons that buffer and have no image.
+    /// Replay what was acknowledged but is not stored yet: for daemons that buffer and have no
+    /// image.
     Buffer,
-    /// Ask the daemon's own records what had already happened, then reissue the rest: for daemons made for it, such as those of volumes.
+    /// Ask the daemon's own records what had already happened, then reissue the rest: for daemons
+    /// made for it, such as those of volumes.
     Records,
     /// Reissue everything blindly: for comparison studies only.
     #[value(hide = true)]
@@ -134,12 +142,14 @@ impl From<PolicyName> for Policy {
 /// Until when a daemon holds what it has acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum UntilName {
-    /// The content of a file until it is flushed (closed or synced); everything else is stored at once.
+    /// The content of a file until it is flushed (closed or synced); everything else is stored at
+    /// once.
     Flush,
-    /// The content of a file until it is synced, or its last handle is released; everything else is stored at once.
+    /// The content of a file until it is synced, or its last handle is released; everything else is
+    /// stored at once.
     Close,
-    /// The content of a file until its last handle is released, synced or not, and its length too if it is set while nobody has the
-    /// file open; everything else is stored at once.
+    /// The content of a file until its last handle is released, synced or not, and its length too
+    /// if it is set while nobody has the file open; everything else is stored at once.
     Release,
     /// Everything, until the daemon ends.
     End,

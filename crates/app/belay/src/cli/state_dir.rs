@@ -13,7 +13,8 @@ pub struct StateDir {
 }
 
 impl StateDir {
-    /// Whether somebody has named one that is not there. The one that is taken otherwise is made by the first `belay run`.
+    /// Whether somebody has named one that is not there. The one that is taken otherwise is made by
+    /// the first `belay run`.
     pub fn is_missing(&self) -> bool {
         let by_variable = || std::env::var_os("BELAY_STATE_DIR").is_some_and(|dir| !dir.is_empty());
         let is_gone = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;

@@ -121,7 +121,8 @@ pub struct Create {
     /// Where data go when a block of a file is overwritten.
     #[arg(long, value_enum, default_value_t = Data::OutOfPlace)]
     pub data: Data,
-    /// Distance in blocks between the two places of a metadata block; 0: they are the same, and no crash is survived (for comparison).
+    /// Distance in blocks between the two places of a metadata block; 0: they are the same, and no
+    /// crash is survived (for comparison).
     #[arg(long, value_name = "BLOCKS", default_value = "16", value_parser = ["0", "4", "8", "16", "32"])]
     pub twin_offset: String,
     /// Allocate new images in full now, so that their file system cannot run out of space later.

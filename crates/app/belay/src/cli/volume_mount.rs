@@ -12,25 +12,30 @@ use std::time::Duration;
 pub struct VolumeMount {
     #[command(flatten)]
     pub state: StateDir,
-    /// How much memory the cache takes, such as 512M. It holds what was written until a checkpoint has brought that to the stores; if
-    /// more is written between two checkpoints, a checkpoint is made early.
+    /// How much memory the cache takes, such as 512M. It holds what was written until a checkpoint
+    /// has brought that to the stores; if more is written between two checkpoints, a checkpoint is
+    /// made early.
     #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = parse_size)]
     pub memory: u64,
-    /// Restart a process of the volume, or the supervisor, if it has made no progress for longer than this, such as 30s; 0: never. Waiting
-    /// for a disk is not a hang.
+    /// Restart a process of the volume, or the supervisor, if it has made no progress for longer
+    /// than this, such as 30s; 0: never. Waiting for a disk is not a hang.
     #[arg(long, value_name = "DURATION", default_value = "30s",
         value_parser = humantime::parse_duration)]
     pub hang_timeout: Duration,
-    /// Fail a request after the namespace module has died of it this many times in a row, unless the request was done; 0: never.
+    /// Fail a request after the namespace module has died of it this many times in a row, unless
+    /// the request was done; 0: never.
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub poison_after: u32,
-    /// Give up after this many crashes of the namespace module in a row without one request served; 0: never.
+    /// Give up after this many crashes of the namespace module in a row without one request served;
+    /// 0: never.
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub max_crashes: u32,
-    /// Return as soon as the volume is mounted, and hold it in the background until it is unmounted.
+    /// Return as soon as the volume is mounted, and hold it in the background until it is
+    /// unmounted.
     #[arg(short, long)]
     pub background: bool,
-    /// With --background: where messages go [default: `log` in the mount's folder, which `belay volume status` names].
+    /// With --background: where messages go [default: `log` in the mount's folder, which `belay
+    /// volume status` names].
     #[arg(long, value_name = "FILE", requires = "background")]
     pub log_file: Option<PathBuf>,
     /// More messages; twice for even more.

@@ -1,6 +1,8 @@
-//! `belay run --background`: the keeper is another process, and this one waits until the mount serves, or the start has failed.
+//! `belay run --background`: the keeper is another process, and this one waits until the mount
+//! serves, or the start has failed.
 //!
-//! Invariant: the exit status is 0 only if the mount was seen to serve, and nobody has wished for its end before that was said.
+//! Invariant: the exit status is 0 only if the mount was seen to serve, and nobody has wished for
+//! its end before that was said.
 
 use crate::cli::Run;
 use crate::messages::say;
@@ -31,7 +33,8 @@ const KILLED: Duration = Duration::from_secs(1);
 const END: Duration = Duration::from_secs(5);
 /// Bytes of what was said at the start that are passed on.
 const SAID: usize = 256 << 10;
-/// Bytes that are passed on at once: fewer than wait for a reader at most, or the rest would be lost.
+/// Bytes that are passed on at once: fewer than wait for a reader at most, or the rest would be
+/// lost.
 const PART: usize = 32 << 10;
 /// How the supervisor's own line begins, which is said here in other words.
 const MOUNTED: &str = "belay: mounted at ";
@@ -46,7 +49,8 @@ pub struct Background {
 impl Background {
     /// Starts the keeper, which waits for what it is to keep, and names it in its command line.
     pub fn start(options: &Run, holds: &OsStr, folder: &Folder) -> Result<Self> {
-        // The daemon inherits it. Whoever has started this reads from it, and no later daemon would find there what the first has read.
+        // The daemon inherits it. Whoever has started this reads from it, and no later daemon would
+        // find there what the first has read.
         rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
         let log = Log::open(options.log_file.as_deref(), folder)?;
         Ok(Self { keeper: Keeper::start(options.verbose, holds, &log)?, log })
@@ -62,12 +66,14 @@ impl Background {
         &self.log
     }
 
-    /// There will be no mount: the keeper ends without a word, and before it has, nothing else goes on.
+    /// There will be no mount: the keeper ends without a word, and before it has, nothing else goes
+    /// on.
     pub fn cancel(self) {
         self.keeper.cancel();
     }
 
-    /// Gives it the mount whose folder is `dir`, and waits until that serves. Gives belay's exit code.
+    /// Gives it the mount whose folder is `dir`, and waits until that serves. Gives belay's exit
+    /// code.
     pub fn wait(self, fds: Descriptors, dir: &Path) -> Result<i32> {
         let Self { keeper, log } = self;
         let wishes = pass_signals_on(&keeper.child, dir)?;
@@ -139,8 +145,8 @@ fn ended(mut child: Child, dir: &Path) -> Option<ExitStatus> {
     status
 }
 
-/// The exit code of a start of which nothing serves, and why, if nobody has said that. `broken`: the signal that has broken it
-/// off; `said`: something was said of it.
+/// The exit code of a start of which nothing serves, and why, if nobody has said that. `broken`:
+/// the signal that has broken it off; `said`: something was said of it.
 fn verdict(broken: Option<i32>, ended: Option<ExitStatus>, said: bool) -> (i32, Option<String>) {
     if let Some(signal) = broken {
         let why = format!("the start was broken off by {}", signal_name(signal));
@@ -188,7 +194,8 @@ impl Wishes {
         !matches!(*wish, Wish::TooLate)
     }
 
-    /// The signal that has come, if one has. If none has, and the mount serves, one that comes later ends nothing.
+    /// The signal that has come, if one has. If none has, and the mount serves, one that comes
+    /// later ends nothing.
     fn settle(&self, serves: bool) -> Option<i32> {
         let mut wish = self.lock();
         match *wish {
@@ -220,9 +227,11 @@ fn pass_signals_on(child: &Child, dir: &Path) -> Result<Wishes> {
     }
 }
 
-/// Has the mount ended. A keeper that was killed is replaced by one that is not known here, but its supervisor is.
+/// Has the mount ended. A keeper that was killed is replaced by one that is not known here, but its
+/// supervisor is.
 fn end_it(keeper: &Watched, dir: &Path) {
-    // One that is just being killed takes the signal and passes nothing on. One that works ends when nobody has the mount any more.
+    // One that is just being killed takes the signal and passes nothing on. One that works ends
+    // when nobody has the mount any more.
     let is_lost = keeper.signal(SIGTERM).is_err() || keeper.wait_end(KILLED);
     if is_lost && instances::is_locked(dir) {
         let asked = Client::connect(dir)
@@ -231,7 +240,8 @@ fn end_it(keeper: &Watched, dir: &Path) {
     }
 }
 
-/// What was said while the mount came to be. In the foreground it would be on this terminal. Says whether there was something.
+/// What was said while the mount came to be. In the foreground it would be on this terminal. Says
+/// whether there was something.
 fn pass_on(log: &Log, served: bool) -> bool {
     let (text, is_all) = log.said(SAID);
     if !is_all {

@@ -14,12 +14,12 @@ use std::time::Duration;
 /// A checkpoint that takes longer is not made: the image's disk may be full.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A daemon all of whose threads sleep begins a checkpoint when it is asked for something. The supervisor may wake it
-/// only by way of a file that the kernel knows, which there may not be.
+/// A daemon all of whose threads sleep begins a checkpoint when it is asked for something. The
+/// supervisor may wake it only by way of a file that the kernel knows, which there may not be.
 const WAKE: Duration = Duration::from_millis(100);
 
-/// Asks the mount for something that changes nothing, again and again. In a thread that nobody waits for: it is asked
-/// through the very daemon that may be about to be restarted.
+/// Asks the mount for something that changes nothing, again and again. In a thread that nobody
+/// waits for: it is asked through the very daemon that may be about to be restarted.
 fn wake(mountpoint: PathBuf) {
     let work = move || {
         loop {

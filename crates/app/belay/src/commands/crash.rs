@@ -76,7 +76,8 @@ fn process_of(status: &Status, victim: Victim) -> Option<u32> {
     status.companions.iter().find(|one| one.role == role)?.pid
 }
 
-/// Kills a process beside the daemon so many times, and waits for the next each time. The daemon serves on meanwhile.
+/// Kills a process beside the daemon so many times, and waits for the next each time. The daemon
+/// serves on meanwhile.
 fn crash_beside(options: &Crash, instance: &Instance, place: &str) -> Result<i32> {
     let name =
         options.process.to_possible_value().map_or_else(String::new, |it| it.get_name().into());
@@ -121,8 +122,9 @@ fn median(sorted: &[u64]) -> u64 {
     sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or_default()
 }
 
-/// A hang is one only for somebody who waits: from now on somebody does. It takes several, since a daemon may be stopped at
-/// the very moment when it takes a request over, which then waits neither in the kernel nor on record.
+/// A hang is one only for somebody who waits: from now on somebody does. It takes several, since a
+/// daemon may be stopped at the very moment when it takes a request over, which then waits neither
+/// in the kernel nor on record.
 fn have_it_asked(place: PathBuf) {
     let ask = move || {
         for _ in 0..ASKERS {

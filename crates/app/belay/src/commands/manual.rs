@@ -18,7 +18,8 @@ pub fn completions(shell: clap_complete::Shell) -> Result<i32> {
     Ok(0)
 }
 
-/// Prints the page of `word`, which is a command or a directory as `dir` is, or belay's own; or writes all pages into `dir`.
+/// Prints the page of `word`, which is a command or a directory as `dir` is, or belay's own; or
+/// writes all pages into `dir`.
 pub fn run(word: Option<&Path>, dir: Option<&Path>) -> Result<i32> {
     let all = commands();
     let own = all.iter().find(|(name, _)| match word {

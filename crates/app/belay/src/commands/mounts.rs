@@ -24,8 +24,8 @@ pub fn status_of(instance: &Instance) -> Option<Status> {
     look(instance, None).ok().flatten()
 }
 
-/// The status of a folder's mount, from its supervisor or, if it gave up or was killed, from what it left; `None` if there is
-/// no mount, or that is not one of those `meant`.
+/// The status of a folder's mount, from its supervisor or, if it gave up or was killed, from what
+/// it left; `None` if there is no mount, or that is not one of those `meant`.
 ///
 /// # Errors
 /// If somebody holds it and does not say.
@@ -65,8 +65,9 @@ fn look(instance: &Instance, meant: Option<&[PathBuf]>) -> Result<Option<Status>
     Err(why.context(format!("the supervisor of {}", instances::shown(&instance.dir))))
 }
 
-/// The status of each folder's mount, as they come: all are asked at once, since one whose supervisor is stuck must not
-/// hold up what is said of the others. Of mounts that nobody holds only those `meant` are asked.
+/// The status of each folder's mount, as they come: all are asked at once, since one whose
+/// supervisor is stuck must not hold up what is said of the others. Of mounts that nobody holds
+/// only those `meant` are asked.
 fn ask(
     state: &StateDir,
     meant: Option<Arc<[PathBuf]>>,
@@ -113,8 +114,8 @@ pub fn all(state: &StateDir) -> (Vec<Status>, bool) {
 /// Links that are followed one after another, as the kernel does.
 const LINKS: usize = 40;
 
-/// The places that `path` may mean: itself, and where it leads if it is a link to a mountpoint. Links are followed by their
-/// texts alone.
+/// The places that `path` may mean: itself, and where it leads if it is a link to a mountpoint.
+/// Links are followed by their texts alone.
 fn ways_to(path: &Path) -> Vec<PathBuf> {
     let mut ways = vec![resolve_untouched(path)];
     while let Some(last) = ways.last()

@@ -169,7 +169,8 @@ pub fn run_with(options: &Run, beside: Beside) -> Result<i32> {
     }
 }
 
-/// What is seen of the daemon and of what it works on before it starts. Whoever serves that may not answer.
+/// What is seen of the daemon and of what it works on before it starts. Whoever serves that may not
+/// answer.
 struct Seen {
     chosen: Chosen,
     medium: Option<Medium>,
@@ -181,8 +182,8 @@ impl Seen {
         let chosen = profile::choose(asked, named, &options.command, options.image.as_deref())?;
         let medium = chosen.medium.as_deref().and_then(|path| Medium::look(path).ok());
         let doubt = doubt::of(&options.command).map(|doubt| doubt.told());
-        // What is done with images and journals has to be done in the turn. Whoever serves them is asked here for the first time, and if
-        // nobody answers, it is here that this start waits.
+        // What is done with images and journals has to be done in the turn. Whoever serves them is
+        // asked here for the first time, and if nobody answers, it is here that this start waits.
         let _ = image_preparation::named(&options.command);
         for path in [&options.image, &options.journal].into_iter().flatten() {
             let _ = path.metadata();
@@ -191,8 +192,9 @@ impl Seen {
     }
 }
 
-/// Takes the turn at `path`, after a look: who waits for an answer keeps nobody from the place. If the turn was waited for, whoever had
-/// the place may have changed what was seen, so it is looked at anew, again without the turn.
+/// Takes the turn at `path`, after a look: who waits for an answer keeps nobody from the place. If
+/// the turn was waited for, whoever had the place may have changed what was seen, so it is looked
+/// at anew, again without the turn.
 fn take(
     state_dir: &Path,
     path: &Path,

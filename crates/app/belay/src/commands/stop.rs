@@ -16,7 +16,8 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A daemon gets 10 seconds to end, then it is killed; more only while it stores what it had acknowledged.
+/// A daemon gets 10 seconds to end, then it is killed; more only while it stores what it had
+/// acknowledged.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// After this time the user is told what is waited for.
 const SILENCE: Duration = Duration::from_secs(2);
@@ -47,7 +48,8 @@ pub fn run(options: &Stop) -> Result<i32> {
     Ok(0)
 }
 
-/// Whether something of a volume, of which nobody holds the mount any more, is in memory alone. Its cache stores that first, if it lives.
+/// Whether something of a volume, of which nobody holds the mount any more, is in memory alone. Its
+/// cache stores that first, if it lives.
 fn is_unsaved(place: &Place) -> bool {
     let end = Instant::now() + PATIENCE;
     while matches!(place.holder(Role::Cache), Ok(Some(_))) && Instant::now() < end {
@@ -56,7 +58,8 @@ fn is_unsaved(place: &Place) -> bool {
     memory::has_unsaved(place)
 }
 
-/// The daemon's name, for people. The command line in the status is quoted, for shells; the words are what it was started with.
+/// The daemon's name, for people. The command line in the status is quoted, for shells; the words
+/// are what it was started with.
 fn daemon_name(instance: &Instance, status: &Status) -> String {
     let word = instance.config().and_then(|config| config.command.into_iter().next());
     let first = || status.daemon.command.split(' ').next().unwrap_or_default().to_owned();
@@ -129,7 +132,8 @@ fn end(options: &Stop, instance: &Instance, status: &Status) -> Result<bool> {
     }
 }
 
-/// Who uses `device`, as `look` finds them, but for this process: its working directory may be there, and goes with it.
+/// Who uses `device`, as `look` finds them, but for this process: its working directory may be
+/// there, and goes with it.
 fn users(device: Option<String>, look: fn(&str) -> Users) -> Users {
     let mut users = device.as_deref().map(look).unwrap_or_default();
     let me = std::process::id();
@@ -147,8 +151,8 @@ fn who_uses(device: Option<String>) -> Users {
     }
 }
 
-/// Asks to stop, and waits for the answer; `None` if it has ended without one. What was lost is said in the answer alone, so who has
-/// not heard one does not know that all is well.
+/// Asks to stop, and waits for the answer; `None` if it has ended without one. What was lost is
+/// said in the answer alone, so who has not heard one does not know that all is well.
 fn ask(instance: &Instance, status: &Status, how: StopHow) -> Result<Option<Answer>> {
     let mut client = Client::connect(&instance.dir)?;
     let mut asked = client.send(&Ask::Stop { how });
@@ -193,8 +197,8 @@ fn ask(instance: &Instance, status: &Status, how: StopHow) -> Result<Option<Answ
     }
 }
 
-/// What is asked when it is not known whether the first wish was heard: to one that is ending already, a second wish by force
-/// would say that all patience is over.
+/// What is asked when it is not known whether the first wish was heard: to one that is ending
+/// already, a second wish by force would say that all patience is over.
 fn again(instance: &Instance, how: StopHow) -> Ask {
     let is_ending = how == StopHow::Force
         && look(instance).is_some_and(|status| status.state == State::Stopping);
@@ -208,7 +212,8 @@ fn look(instance: &Instance) -> Option<Box<Status>> {
     }
 }
 
-/// What is waited for that may take long; and whether belay itself waits no longer than its patience lasts.
+/// What is waited for that may take long; and whether belay itself waits no longer than its
+/// patience lasts.
 fn waits_for(instance: &Instance) -> Option<(String, bool)> {
     let status = look(instance)?;
     if status.epoch.as_ref().is_some_and(|epoch| epoch.storing) {

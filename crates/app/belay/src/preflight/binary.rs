@@ -155,7 +155,8 @@ fn machine() -> u16 {
 pub enum Holding {
     /// By belay's library in it.
     Library,
-    /// By the relay, which stands between the device and a daemon that no library can be loaded into, for this reason.
+    /// By the relay, which stands between the device and a daemon that no library can be loaded
+    /// into, for this reason.
     Relay(&'static str),
 }
 

@@ -1,4 +1,5 @@
-//! What is probably not the daemon: a program that starts it, or one that has nothing to do with FUSE.
+//! What is probably not the daemon: a program that starts it, or one that has nothing to do with
+//! FUSE.
 
 use super::binary::{self, Kind as Program};
 use super::wrapper;
@@ -65,7 +66,8 @@ pub fn of(command: &[OsString]) -> Option<Doubt> {
     })
 }
 
-/// Refuses a program that is known to start others. `by`: the command of belay's that it was given to.
+/// Refuses a program that is known to start others. `by`: the command of belay's that it was given
+/// to.
 ///
 /// # Errors
 /// What to write instead.

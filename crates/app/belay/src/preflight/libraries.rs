@@ -40,8 +40,8 @@ pub fn of(program: &Path) -> Option<Vec<PathBuf>> {
     Some(found)
 }
 
-/// Where the loader looks if LD_LIBRARY_PATH is `named`. An empty one is as good as none; in one that is not, an empty part means the
-/// working directory.
+/// Where the loader looks if LD_LIBRARY_PATH is `named`. An empty one is as good as none; in one
+/// that is not, an empty part means the working directory.
 fn folders(named: &OsStr) -> Vec<PathBuf> {
     let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
     let plain = FOLDERS.iter().flat_map(|folder| {

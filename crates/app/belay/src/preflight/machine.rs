@@ -20,15 +20,17 @@ fn parse_kernel(release: &str) -> (u32, u32) {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
-/// Files that keeper and supervisor have open of their own, with some to spare for those who ask them.
+/// Files that keeper and supervisor have open of their own, with some to spare for those who ask
+/// them.
 const DESCRIPTORS: u64 = 64;
-/// Those of each process beside the daemon: its lock, its pulse, itself, and what the daemon shares with it.
+/// Those of each process beside the daemon: its lock, its pulse, itself, and what the daemon shares
+/// with it.
 const BESIDE: u64 = 16;
 /// What belay's first thread may take of its stack, with much to spare.
 const STACK: u64 = 512 << 10;
 
-/// Refuses a limit of open files that belay comes to by itself: another start would come to it as well. `beside`: how many processes
-/// the daemon needs beside it.
+/// Refuses a limit of open files that belay comes to by itself: another start would come to it as
+/// well. `beside`: how many processes the daemon needs beside it.
 ///
 /// # Errors
 /// Which limit, and what helps.
@@ -78,8 +80,8 @@ pub fn may_lose_daemon() -> bool {
     })
 }
 
-/// Refuses to start without the right to mount, by itself or through fusermount, and the device. What lacks only for some daemons
-/// is said.
+/// Refuses to start without the right to mount, by itself or through fusermount, and the device.
+/// What lacks only for some daemons is said.
 ///
 /// # Errors
 /// Which is missing, and what to do.
@@ -89,7 +91,8 @@ pub fn check() -> Result<()> {
     }
     check_device(Path::new("/dev/fuse"))?;
     if may_lose_daemon() {
-        // No refusal: most daemons keep their user, and whether this one does nobody knows before it has.
+        // No refusal: most daemons keep their user, and whether this one does nobody knows before
+        // it has.
         tracing::warn!("{NO_KILL}; {NO_KILL_REMEDY}");
     }
     Ok(())

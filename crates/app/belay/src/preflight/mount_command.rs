@@ -1,4 +1,5 @@
-//! mount(8) and mount.fuse(8), which start the daemon of a file system: belay is to be given that daemon itself.
+//! mount(8) and mount.fuse(8), which start the daemon of a file system: belay is to be given that
+//! daemon itself.
 
 use belay_supervisor::text::command_line;
 use belay_supervisor::{Error, Result};

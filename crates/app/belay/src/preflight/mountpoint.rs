@@ -8,7 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The mountpoint in a daemon's command line: its last argument that names a directory. What is
-/// mounted there is not touched, since it may hang. What comes before a path that is not there is none: that path is.
+/// mounted there is not touched, since it may hang. What comes before a path that is not there is
+/// none: that path is.
 pub fn guess(command: &[OsString]) -> Option<PathBuf> {
     match look(command)? {
         Found::There(path) => Some(path),
@@ -16,7 +17,8 @@ pub fn guess(command: &[OsString]) -> Option<PathBuf> {
     }
 }
 
-/// The mountpoint in a daemon's command line, if nothing is there: probably one that was mistyped, or is still to be made.
+/// The mountpoint in a daemon's command line, if nothing is there: probably one that was mistyped,
+/// or is still to be made.
 pub fn missing(command: &[OsString]) -> Option<PathBuf> {
     match look(command)? {
         Found::There(_) => None,
@@ -67,13 +69,14 @@ fn is_path(word: &OsStr) -> bool {
     word.as_bytes().starts_with(b"/") || word.as_bytes().starts_with(b".")
 }
 
-/// Whether that word may be a path from the working directory on, and not a host, an address, or something that is set.
+/// Whether that word may be a path from the working directory on, and not a host, an address, or
+/// something that is set.
 fn is_name(word: &OsStr) -> bool {
     !word.is_empty() && !word.as_bytes().iter().any(|byte| b":=@".contains(byte))
 }
 
-/// Whether the next word may belong to this option. It does not to those that all daemons have (`-f`, `-d`, `-s`), nor if this
-/// one has its value.
+/// Whether the next word may belong to this option. It does not to those that all daemons have
+/// (`-f`, `-d`, `-s`), nor if this one has its value.
 fn may_take_value(word: &OsStr) -> bool {
     match word.as_bytes() {
         [b'-', b'-'] => false,

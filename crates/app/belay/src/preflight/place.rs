@@ -1,4 +1,5 @@
-//! Taking a mountpoint: one `belay run` at a time decides whether it is free, and one that is about to be is waited for.
+//! Taking a mountpoint: one `belay run` at a time decides whether it is free, and one that is about
+//! to be is waited for.
 
 use crate::messages::say;
 use belay_supervisor::instances::{self, Instance};
@@ -59,8 +60,9 @@ impl Awaited {
     }
 }
 
-/// Waits until nobody has `path`, and takes the turn: until it is given back, no other `belay run` of this state directory takes
-/// that place. What starts then must have written down where before. Says besides whether that was waited for.
+/// Waits until nobody has `path`, and takes the turn: until it is given back, no other `belay run`
+/// of this state directory takes that place. What starts then must have written down where before.
+/// Says besides whether that was waited for.
 ///
 /// # Errors
 /// Who has the place, and what to do; those of opening the state directory.
@@ -96,7 +98,8 @@ pub fn take(state_dir: &Path, path: &Path) -> Result<(Turn, bool)> {
     }
 }
 
-/// The mount must not hide the state directory: nobody would find what is in it, and belay would wait for itself there.
+/// The mount must not hide the state directory: nobody would find what is in it, and belay would
+/// wait for itself there.
 fn check_beside(state_dir: &Path, path: &Path) -> Result<()> {
     // With a name behind it, so that a link is followed that is itself the last part.
     let inside = |path: &Path| mounts::resolve_untouched(&path.join("x"));
@@ -110,7 +113,8 @@ fn check_beside(state_dir: &Path, path: &Path) -> Result<()> {
     ))
 }
 
-/// Takes away what is left on `path` of belays that were killed with their daemons, and says who has it then.
+/// Takes away what is left on `path` of belays that were killed with their daemons, and says who
+/// has it then.
 fn free(path: &Path, instances: &[Instance]) -> Option<Holder> {
     for instance in instances.iter().filter(|instance| !instance.alive) {
         let orphan = orphans::of(&instance.dir, Some(&[path.to_owned()]));

@@ -15,8 +15,8 @@ const SHELLS: [&str; 14] = [
     "tcsh", "zsh",
 ];
 
-/// The program that runs `program`, and its words: for a script the interpreter, as the kernel has it. A script that can be no
-/// daemon itself is left as it is, to be refused.
+/// The program that runs `program`, and its words: for a script the interpreter, as the kernel has
+/// it. A script that can be no daemon itself is left as it is, to be refused.
 ///
 /// # Errors
 /// If there is no such interpreter, or the scripts are too many.
@@ -52,8 +52,9 @@ fn is_shell(path: &Path) -> bool {
     binary::is_wrapper(path) || name.is_some_and(|name| SHELLS.contains(&name))
 }
 
-/// The interpreter that a script's first line names, and what comes between it and the script. That of env(1), which would
-/// become another program, is what env would look for; `None` if that is not simply a name.
+/// The interpreter that a script's first line names, and what comes between it and the script. That
+/// of env(1), which would become another program, is what env would look for; `None` if that is not
+/// simply a name.
 fn interpreter(line: &str) -> Option<(OsString, Vec<OsString>)> {
     let (first, rest) = match line.split_once([' ', '\t']) {
         Some((first, rest)) => (first, rest.trim()),

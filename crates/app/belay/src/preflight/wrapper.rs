@@ -1,7 +1,8 @@
-//! Programs that start others, told by what they are: nobody has a list of all. This is a guess, so nothing is refused for it.
+//! Programs that start others, told by what they are: nobody has a list of all. This is a guess, so
+//! nothing is refused for it.
 //!
-//! A program that speaks to FUSE has words for it in its file, be it by the names of what it calls. One that has none, and has a program
-//! that does among its arguments, most probably starts that.
+//! A program that speaks to FUSE has words for it in its file, be it by the names of what it calls.
+//! One that has none, and has a program that does among its arguments, most probably starts that.
 
 use super::binary::{self, Kind};
 use super::{libraries, script};
@@ -24,8 +25,8 @@ const WORDS: [&[u8]; 6] =
 /// What a program has in its file that loads others.
 const LOADS: &[u8] = b"dlopen";
 
-/// How belay is to be called, if `program`, which is the file that the command's first word stands for, looks like one that starts the
-/// daemon.
+/// How belay is to be called, if `program`, which is the file that the command's first word stands
+/// for, looks like one that starts the daemon.
 pub fn remedy(program: &Path, command: &[OsString]) -> Option<String> {
     // A script's interpreter is a daemon by its script.
     if binary::classify(program).ok()? != Kind::Dynamic || has_words(program) {
@@ -49,8 +50,9 @@ pub fn remedy(program: &Path, command: &[OsString]) -> Option<String> {
     None
 }
 
-/// Whether a command line, one that `starter` was given, is that of a program that speaks to FUSE, or of an interpreter with a script
-/// that does. A script that `starter` itself is the interpreter of is none: that is how daemons are called.
+/// Whether a command line, one that `starter` was given, is that of a program that speaks to FUSE,
+/// or of an interpreter with a script that does. A script that `starter` itself is the interpreter
+/// of is none: that is how daemons are called.
 fn is_daemon(starter: &Path, command: &[OsString]) -> bool {
     let Some((name, rest)) = command.split_first() else { return false };
     if name.as_bytes().starts_with(b"-") || Path::new(name).is_dir() {
@@ -71,8 +73,8 @@ fn is_daemon(starter: &Path, command: &[OsString]) -> bool {
     }
 }
 
-/// Whether a program, or a library of its, has anything of FUSE in it, or what it does may be elsewhere: in what it loads, as
-/// interpreters do, or in a library that is not found.
+/// Whether a program, or a library of its, has anything of FUSE in it, or what it does may be
+/// elsewhere: in what it loads, as interpreters do, or in a library that is not found.
 pub fn may_be_daemon(program: &Path) -> bool {
     let words = |bytes: &[u8]| WORDS.iter().chain([&LOADS]).any(|word| has(bytes, word));
     let Ok(Some(bytes)) = outside::read_if(program, From::Anybody, LARGEST) else { return true };

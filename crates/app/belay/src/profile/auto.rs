@@ -1,8 +1,9 @@
 //! Which policy a daemon gets that no profile knows, by what can be seen of it before it starts.
 //!
-//! The choice is never less than `reconcile`: under `journal` what is on record is gone on from, and what is not is
-//! asked for (see `UNPROVEN` in the options of the recorder crate); under `epoch` a daemon that writes through is held as well as one that
-//! writes late, if it can be ended and started again, which any can.
+//! The choice is never less than `reconcile`: under `journal` what is on record is gone on from,
+//! and what is not is asked for (see `UNPROVEN` in the options of the recorder crate); under
+//! `epoch` a daemon that writes through is held as well as one that writes late, if it can be ended
+//! and started again, which any can.
 
 use super::checkpoint::FlushName;
 use crate::image_preparation;
@@ -78,8 +79,8 @@ pub fn guess(command: &[OsString], image: Option<&Path>) -> Guess {
     }
 }
 
-/// The file that alone gives a daemon its names, with what it is, if nobody changes what is in such a file: an image that is
-/// made once. Whoever has a directory as well may show others' names.
+/// The file that alone gives a daemon its names, with what it is, if nobody changes what is in such
+/// a file: an image that is made once. Whoever has a directory as well may show others' names.
 pub fn medium(command: &[OsString]) -> Option<(PathBuf, &'static str)> {
     let [image] = image_preparation::named(command).try_into().ok()?;
     let contents = contents::of(&image).ok()?;

@@ -1,4 +1,5 @@
-//! When checkpoints are made, and how: from the command line, else from the daemon's profile, else as usual.
+//! When checkpoints are made, and how: from the command line, else from the daemon's profile, else
+//! as usual.
 
 use crate::size::{parse_size, parse_size_or_zero};
 use anyhow::Result;
@@ -7,7 +8,8 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What a profile or a command line says of checkpoints; the rest is left to the other, or as usual.
+/// What a profile or a command line says of checkpoints; the rest is left to the other, or as
+/// usual.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Args)]
 #[serde(deny_unknown_fields, default)]
 pub struct Wishes {
@@ -24,22 +26,25 @@ pub struct Wishes {
     #[arg(long = "checkpoint-log", value_name = "SIZE", value_parser = parse_size)]
     #[serde(with = "sizes", skip_serializing_if = "Option::is_none")]
     pub log: Option<u64>,
-    /// Bytes of either that trigger an early checkpoint, if the last one is already safe and checkpoints hold requests up for
-    /// at most a hundredth of the time; 0 for never [default: 8M; 0 with `--flush restart`].
+    /// Bytes of either that trigger an early checkpoint, if the last one is already safe and
+    /// checkpoints hold requests up for at most a hundredth of the time; 0 for never [default: 8M;
+    /// 0 with `--flush restart`].
     #[arg(long = "checkpoint-early", value_name = "SIZE", value_parser = parse_size_or_zero)]
     #[serde(with = "sizes_or_zero", skip_serializing_if = "Option::is_none")]
     pub early: Option<u64>,
-    /// What an application's fsync does [default: now]. (Linux does not tell FUSE daemons of sync and syncfs.)
+    /// What an application's fsync does [default: now]. (Linux does not tell FUSE daemons of sync
+    /// and syncfs.)
     #[arg(long = "checkpoint-fsync", value_enum, value_name = "WHEN")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fsync: Option<FsyncName>,
-    /// How long checkpoints may fail to reach the image before an application's fsync fails with EIO [default: 60s].
+    /// How long checkpoints may fail to reach the image before an application's fsync fails with
+    /// EIO [default: 60s].
     #[arg(long = "fsync-timeout", value_name = "DURATION",
         value_parser = humantime::parse_duration)]
     #[serde(with = "durations", skip_serializing_if = "Option::is_none")]
     pub fsync_timeout: Option<Duration>,
-    /// Under the policy `epoch`: space for writes to the image between two checkpoints; memory may hold twice that
-    /// [default: 128M].
+    /// Under the policy `epoch`: space for writes to the image between two checkpoints; memory may
+    /// hold twice that [default: 128M].
     #[arg(long = "overlay-size", value_name = "SIZE", value_parser = parse_size)]
     #[serde(with = "sizes", skip_serializing_if = "Option::is_none")]
     pub overlay: Option<u64>,

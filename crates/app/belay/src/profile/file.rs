@@ -99,7 +99,8 @@ enum Named {
 pub struct Buffer {
     /// Until when it holds what it has acknowledged.
     pub until: Until,
-    /// What it does not store, and so does not show again once it has been made to store: a noun with its attributes.
+    /// What it does not store, and so does not show again once it has been made to store: a noun
+    /// with its attributes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forgets: Option<String>,
 }

@@ -1,7 +1,8 @@
-//! Profiles: which policy a daemon needs. The only place where daemons are known by name, and that is data.
+//! Profiles: which policy a daemon needs. The only place where daemons are known by name, and that
+//! is data.
 //!
-//! A profile is a TOML file. Those of the user come before those of the machine, and these before the
-//! ones that belay brings along; `belay qualify` writes them.
+//! A profile is a TOML file. Those of the user come before those of the machine, and these before
+//! the ones that belay brings along; `belay qualify` writes them.
 
 mod auto;
 pub mod checkpoint;
@@ -198,8 +199,8 @@ pub struct Asked {
     pub unseen: Option<&'static str>,
 }
 
-/// Chooses what was asked for, else what the daemon's profile says, else by what is seen of the daemon (`auto`).
-/// `image` is what the user says is its image.
+/// Chooses what was asked for, else what the daemon's profile says, else by what is seen of the
+/// daemon (`auto`). `image` is what the user says is its image.
 ///
 /// # Errors
 /// Those of [`find`], if not everything was asked for; and if checkpoints cannot be made so.

@@ -26,7 +26,8 @@ use std::time::{Duration, Instant};
 
 /// How long a daemon may take until it is mounted.
 const START: Duration = Duration::from_secs(60);
-/// How long after the end of the process that was started: one that goes into the background has mounted by then.
+/// How long after the end of the process that was started: one that goes into the background has
+/// mounted by then.
 const BACKGROUND: Duration = Duration::from_secs(5);
 /// How long it may take to end.
 const END: Duration = Duration::from_secs(20);
@@ -121,7 +122,8 @@ impl Target {
                 let mut command = Command::new("/proc/self/exe");
                 command.arg0("belay").args(["run", "--policy", policy.name(), "--state-dir"]);
                 command.arg(self.state());
-                // Nobody waits for a server here: a daemon that does not start again has failed the experiment.
+                // Nobody waits for a server here: a daemon that does not start again has failed the
+                // experiment.
                 command.args(["--retry-for", "2s"]);
                 if self.volatile.get() {
                     command.args(["--inode-numbers", "volatile"]);
@@ -244,7 +246,8 @@ pub struct Tallies {
     pub torn: u64,
     /// Mounts that were degraded in the end.
     pub degraded: u64,
-    /// Mounts in which files had other inode numbers after a crash, for which they counted as replaced.
+    /// Mounts in which files had other inode numbers after a crash, for which they counted as
+    /// replaced.
     pub renumbered: u64,
     /// Mounts that belay gave up.
     pub gave_up: u64,

@@ -1,4 +1,5 @@
-//! The disk image among a daemon's arguments, and copies of it to work on. The original is only ever read.
+//! The disk image among a daemon's arguments, and copies of it to work on. The original is only
+//! ever read.
 
 use anyhow::{Context, Result, bail, ensure};
 use belay_supervisor::contents::{self, Contents};

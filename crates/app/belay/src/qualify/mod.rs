@@ -1,4 +1,5 @@
-//! `belay qualify`: crashes a daemon at every point of every operation, under each policy, and says which it needs.
+//! `belay qualify`: crashes a daemon at every point of every operation, under each policy, and says
+//! which it needs.
 //!
 //! | module | answers |
 //! | --- | --- |
@@ -174,8 +175,8 @@ fn scratch() -> Result<TempDir> {
     dir.with_context(|| format!("making a directory in {}", std::env::temp_dir().display()))
 }
 
-/// Until when a daemon holds what it has acknowledged, under the policy `buffer`: with an archive until its end, else as
-/// a profile says that knows it, else until a file is flushed.
+/// Until when a daemon holds what it has acknowledged, under the policy `buffer`: with an archive
+/// until its end, else as a profile says that knows it, else until a file is flushed.
 fn until(archive: bool, known: Option<&Profile>) -> Until {
     match known.and_then(|known| known.buffer.as_ref()) {
         _ if archive => Until::End,
@@ -329,7 +330,8 @@ fn blank(options: &Options, program: &str, target: &Target) -> Qualification {
 fn interrupts() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // In this order: the first signal finds the flag unset and sets it, the second finds it set.
+        // In this order: the first signal finds the flag unset and sets it, the second finds it
+        // set.
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&flag))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
             .context("registering a signal handler")?;
@@ -349,7 +351,8 @@ fn no_core_dumps() {
 mod tests {
     use super::*;
 
-    /// What a daemon of its kind does not store yet is only right if it is held for as long as its profile says.
+    /// What a daemon of its kind does not store yet is only right if it is held for as long as its
+    /// profile says.
     #[test]
     fn buffers_are_tried_as_their_profile_says() {
         let of = |program: &str| crate::profile::find(Path::new(program)).unwrap().unwrap().profile;

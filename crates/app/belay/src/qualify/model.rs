@@ -154,7 +154,8 @@ impl Qualification {
         self.verdict = self.say();
     }
 
-    /// Judges a single experiment, which certifies nothing; says whether it went well under all of the policies.
+    /// Judges a single experiment, which certifies nothing; says whether it went well under all of
+    /// the policies.
     pub fn judge_one(&mut self) -> bool {
         self.certified = None;
         let whole = self.trouble().is_none() && !self.policies.is_empty();

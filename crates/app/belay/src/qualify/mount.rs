@@ -18,7 +18,8 @@ pub fn fuse_at(mountpoint: &Path) -> Option<Mount> {
     mounts::at(mountpoint).filter(Mount::is_fuse)
 }
 
-/// Unmounts; a file that was closed just now is released a little later, and until then the mount is busy.
+/// Unmounts; a file that was closed just now is released a little later, and until then the mount
+/// is busy.
 ///
 /// # Errors
 /// If it stays busy, or the kernel refuses.
@@ -62,8 +63,8 @@ pub fn is_idle(mountpoint: &Path) -> Option<bool> {
     Some(std::fs::read_to_string(file).ok()?.trim() == "0")
 }
 
-/// All that this process has started, and what that has: being a subreaper, it keeps also what goes into the
-/// background.
+/// All that this process has started, and what that has: being a subreaper, it keeps also what goes
+/// into the background.
 #[derive(Clone, Debug, Default)]
 pub struct Family {
     /// What this process had before, from whoever became it.

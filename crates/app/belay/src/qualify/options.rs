@@ -83,8 +83,8 @@ pub struct Options {
     /// transaction, and epoch if none of these works; without an image buffer if none works]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
     pub policies: Vec<Tried>,
-    /// How to make the daemon write out all that it holds, for the policy `epoch` [default: as in the
-    /// daemon's profile, else fsyncdir]
+    /// How to make the daemon write out all that it holds, for the policy `epoch` [default: as in
+    /// the daemon's profile, else fsyncdir]
     #[arg(long, value_enum, value_name = "HOW")]
     pub flush: Option<FlushName>,
     /// Signals to kill the daemon with.

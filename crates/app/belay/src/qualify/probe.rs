@@ -1,4 +1,5 @@
-//! What must be known of a daemon before it can be judged: who can use its mount, and what its inode numbers tell.
+//! What must be known of a daemon before it can be judged: who can use its mount, and what its
+//! inode numbers tell.
 
 use super::daemon::{Launcher, Target};
 use crate::messages::say;
@@ -71,7 +72,8 @@ pub fn probe(target: &Rc<Target>, wanted: Option<u32>) -> Result<Found> {
     Ok(Found { user, links })
 }
 
-/// Makes the tree of the study; the user must own what the user makes, else every change of it is refused.
+/// Makes the tree of the study; the user must own what the user makes, else every change of it is
+/// refused.
 fn make(dir: &Path, user: User) -> io::Result<()> {
     operation::prepare(dir, user)?;
     match user {

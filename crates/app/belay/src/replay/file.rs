@@ -24,7 +24,8 @@ pub struct File {
 }
 
 impl File {
-    /// Reads it. Unless it is only to be looked at, nobody else can have it open to apply it meanwhile.
+    /// Reads it. Unless it is only to be looked at, nobody else can have it open to apply it
+    /// meanwhile.
     pub fn open(path: &Path, look: bool) -> Result<Self> {
         let access = if look { OFlags::RDONLY } else { OFlags::RDWR };
         let shown = path.display();

@@ -6,8 +6,9 @@
 //! | [`mod@show`] | what is said |
 //! | [`target`] | how an operation is carried out, below a mountpoint and nowhere else |
 //!
-//! Invariant: an operation is marked begun before it is carried out, and applied after that. So one that was applied is
-//! not applied again; of one that was begun when a run came to its end, this one finds out what it has done.
+//! Invariant: an operation is marked begun before it is carried out, and applied after that. So one
+//! that was applied is not applied again; of one that was begun when a run came to its end, this
+//! one finds out what it has done.
 
 mod file;
 mod show;
@@ -127,8 +128,8 @@ pub fn run(options: &Replay) -> Result<i32> {
     Ok(0)
 }
 
-/// Files that were removed while somebody had them open, and that belay had kept under such names: nobody has them open
-/// any more.
+/// Files that were removed while somebody had them open, and that belay had kept under such names:
+/// nobody has them open any more.
 fn hidden_left(steps: &[Step]) -> BTreeSet<Text> {
     let mut left = BTreeSet::new();
     for step in steps {

@@ -1,8 +1,8 @@
 //! How an operation is carried out: by system calls below a mountpoint, and nowhere else.
 //!
-//! The paths come from a file that anybody may have written, so the kernel is asked to stay below the mountpoint, on that
-//! file system, and to follow no link (openat2). Times are set to those of the operation, as far as calls can set them: it
-//! is then that it happened.
+//! The paths come from a file that anybody may have written, so the kernel is asked to stay below
+//! the mountpoint, on that file system, and to follow no link (openat2). Times are set to those of
+//! the operation, as far as calls can set them: it is then that it happened.
 
 mod attributes;
 
@@ -53,8 +53,8 @@ impl Target {
         Ok(Self { root })
     }
 
-    /// Has the file system write all that it holds. Linux tells FUSE daemons nothing of syncfs, and of an fsync all: under
-    /// belay that makes a checkpoint, and fuse2fs writes everything.
+    /// Has the file system write all that it holds. Linux tells FUSE daemons nothing of syncfs, and
+    /// of an fsync all: under belay that makes a checkpoint, and fuse2fs writes everything.
     pub fn settle(&self) -> Result<()> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = rustix::fs::openat(&self.root, ".", flags, Mode::empty())?;

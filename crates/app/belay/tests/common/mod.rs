@@ -253,7 +253,8 @@ impl Held {
     }
 }
 
-/// Copies a program, by another process: a copy that this one has open for writing cannot be run while some thread of it forks.
+/// Copies a program, by another process: a copy that this one has open for writing cannot be run
+/// while some thread of it forks.
 pub fn copy(from: &Path, to: &Path) {
     let output = run(Command::new("cp").arg(from).arg(to));
     assert!(output.status.success(), "{}", text(&output));

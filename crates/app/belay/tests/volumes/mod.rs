@@ -19,7 +19,8 @@ pub struct Home {
     _turn: MutexGuard<'static, ()>,
 }
 
-/// One test at a time: what one of them starts has copies of the images that another one has open and locked, until its exec.
+/// One test at a time: what one of them starts has copies of the images that another one has open
+/// and locked, until its exec.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// What the program said.

@@ -41,7 +41,8 @@ wire! {
 
     /// `struct fuse_entry_out`: a name was found or made. Costs the kernel one later forget.
     EntryOut [128] {
-        /// Node id that the daemon chose; 0 says that the name does not exist and that this may be cached.
+        /// Node id that the daemon chose; 0 says that the name does not exist and that this may be
+        /// cached.
         nodeid: u64,
         /// Makes a node id that is used again distinct.
         generation: u64,
@@ -199,7 +200,8 @@ wire! {
         stat: Statx,
     }
 
-    /// `struct fuse_kstatfs`, which is also the whole of `struct fuse_statfs_out`: file system totals.
+    /// `struct fuse_kstatfs`, which is also the whole of `struct fuse_statfs_out`: file system
+    /// totals.
     Kstatfs [80] {
         /// Size, in units of `frsize`.
         blocks: u64,

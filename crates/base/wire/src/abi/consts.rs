@@ -6,8 +6,8 @@ pub const KERNEL_VERSION: u32 = 7;
 pub const KERNEL_MINOR_VERSION: u32 = 45;
 /// Node id of the root directory, `FUSE_ROOT_ID`.
 pub const ROOT_ID: u64 = 1;
-/// Bit of `InHeader::unique` on a request that the kernel delivers again after a RESEND notification,
-/// `FUSE_UNIQUE_RESEND`.
+/// Bit of `InHeader::unique` on a request that the kernel delivers again after a RESEND
+/// notification, `FUSE_UNIQUE_RESEND`.
 pub const UNIQUE_RESEND: u64 = 1 << 63;
 /// User and group id of a caller that an id-mapped mount cannot express, `FUSE_INVALID_UIDGID`.
 pub const INVALID_UIDGID: u32 = u32::MAX;

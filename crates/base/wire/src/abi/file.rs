@@ -23,7 +23,8 @@ wire! {
         open_flags: u32,
     }
 
-    /// `struct fuse_open_out`: reply to OPEN and OPENDIR, second part of the reply to CREATE and TMPFILE.
+    /// `struct fuse_open_out`: reply to OPEN and OPENDIR, second part of the reply to CREATE and
+    /// TMPFILE.
     OpenOut [16] {
         /// Handle that the daemon chose.
         fh: u64,
@@ -39,7 +40,8 @@ wire! {
         fh: u64,
         /// `O_*` flags of the open.
         flags: u32,
-        /// [`RELEASE_FLUSH`](super::RELEASE_FLUSH), [`RELEASE_FLOCK_UNLOCK`](super::RELEASE_FLOCK_UNLOCK).
+        /// [`RELEASE_FLUSH`](super::RELEASE_FLUSH),
+        /// [`RELEASE_FLOCK_UNLOCK`](super::RELEASE_FLOCK_UNLOCK).
         release_flags: u32,
         /// Owner of BSD locks.
         lock_owner: u64,
@@ -143,7 +145,8 @@ wire! {
         offset: u64,
     }
 
-    /// `struct fuse_copy_file_range_in`, COPY_FILE_RANGE and COPY_FILE_RANGE_64. The header names the source.
+    /// `struct fuse_copy_file_range_in`, COPY_FILE_RANGE and COPY_FILE_RANGE_64. The header names
+    /// the source.
     CopyFileRangeIn [56] {
         /// Open handle of the source.
         fh_in: u64,
@@ -223,7 +226,8 @@ wire! {
     PollIn [24] {
         /// Open handle.
         fh: u64,
-        /// The kernel's own name of the poll, for [`NotifyPollWakeupOut`](super::NotifyPollWakeupOut).
+        /// The kernel's own name of the poll, for
+        /// [`NotifyPollWakeupOut`](super::NotifyPollWakeupOut).
         kh: u64,
         /// [`POLL_SCHEDULE_NOTIFY`](super::POLL_SCHEDULE_NOTIFY).
         flags: u32,

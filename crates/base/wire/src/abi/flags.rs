@@ -25,7 +25,8 @@ macro_rules! flags {
 flags! {
     /// Feature bits of INIT, `FUSE_*` without the prefix, as one 64-bit word.
     ///
-    /// The low half travels in `flags`, the high half in `flags2`, which counts only with [`INIT_EXT`](Self::INIT_EXT).
+    /// The low half travels in `flags`, the high half in `flags2`, which counts only with
+    /// [`INIT_EXT`](Self::INIT_EXT).
     InitFlags: u64 {
         /// Several reads of one file at a time.
         const ASYNC_READ = 1 << 0;
@@ -105,7 +106,8 @@ flags! {
         const PASSTHROUGH = 1 << 37;
         /// Not exportable over NFS.
         const NO_EXPORT_SUPPORT = 1 << 38;
-        /// The RESEND notification is understood and [`UNIQUE_RESEND`](crate::UNIQUE_RESEND) is used.
+        /// The RESEND notification is understood and [`UNIQUE_RESEND`](crate::UNIQUE_RESEND) is
+        /// used.
         const HAS_RESEND = 1 << 39;
         /// Mounts may map ids.
         const ALLOW_IDMAP = 1 << 40;

@@ -86,7 +86,8 @@ fn split(flags: InitFlags) -> (u32, u32) {
     (low, high)
 }
 
-/// Reads a structure of which only a beginning of at least `least` bytes may be there; the rest is zero.
+/// Reads a structure of which only a beginning of at least `least` bytes may be there; the rest is
+/// zero.
 fn from_prefix<T: FromBytes + IntoBytes + Default>(body: &[u8], least: usize) -> Option<T> {
     if body.len() < least {
         return None;
@@ -113,7 +114,8 @@ impl InitIn {
         join(self.flags, self.flags2)
     }
 
-    /// Sets both halves of the [`InitFlags`]. The caller sets `INIT_EXT` if the high half is to count.
+    /// Sets both halves of the [`InitFlags`]. The caller sets `INIT_EXT` if the high half is to
+    /// count.
     pub fn set_flags64(&mut self, flags: InitFlags) {
         (self.flags, self.flags2) = split(flags);
     }
@@ -134,7 +136,8 @@ impl InitOut {
         join(self.flags, self.flags2)
     }
 
-    /// Sets both halves of the [`InitFlags`]. The caller sets `INIT_EXT` if the high half is to count.
+    /// Sets both halves of the [`InitFlags`]. The caller sets `INIT_EXT` if the high half is to
+    /// count.
     pub fn set_flags64(&mut self, flags: InitFlags) {
         (self.flags, self.flags2) = split(flags);
     }

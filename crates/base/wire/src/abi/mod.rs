@@ -1,8 +1,9 @@
 //! The structures and flag bits of `include/uapi/linux/fuse.h`, protocol 7.45.
 //!
-//! Every structure is `repr(C)`, has no implicit padding and is exactly as long as the kernel's; a wrong size
-//! is a compile error. A Rust name is the C name without `fuse_`, in camel case; `type` is spelled `type_`.
-//! Lengths, offsets and sizes are in bytes, times in seconds with a separate nanosecond part.
+//! Every structure is `repr(C)`, has no implicit padding and is exactly as long as the kernel's; a
+//! wrong size is a compile error. A Rust name is the C name without `fuse_`, in camel case; `type`
+//! is spelled `type_`. Lengths, offsets and sizes are in bytes, times in seconds with a separate
+//! nanosecond part.
 
 /// Declares wire structures: layout, derives and a compile-time check of the size in bytes.
 macro_rules! wire {

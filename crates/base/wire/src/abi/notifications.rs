@@ -65,7 +65,8 @@ wire! {
         padding: u32,
     }
 
-    /// `struct fuse_notify_retrieve_in`: body of NOTIFY_REPLY; the data follows. As long as `WriteIn`.
+    /// `struct fuse_notify_retrieve_in`: body of NOTIFY_REPLY; the data follows. As long as
+    /// `WriteIn`.
     NotifyRetrieveIn [40] {
         /// Zero.
         dummy1: u64,

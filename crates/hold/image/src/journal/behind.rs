@@ -13,14 +13,15 @@ pub struct Behind {
     pub start: u64,
     /// Its length in bytes.
     pub length: u64,
-    /// The device (dm, md) that has some of this, nobody but the kernel knows which; 0 if that is known.
+    /// The device (dm, md) that has some of this, nobody but the kernel knows which; 0 if that is
+    /// known.
     #[serde(default)]
     pub through: u64,
 }
 
 impl Behind {
-    /// Whether a write to the one may be a write to the other. Two devices that are made of one have each their own part of it:
-    /// so whoever manages volumes makes them.
+    /// Whether a write to the one may be a write to the other. Two devices that are made of one
+    /// have each their own part of it: so whoever manages volumes makes them.
     pub fn overlaps(&self, other: &Self) -> bool {
         let end = |one: &Self| one.start.saturating_add(one.length.max(1));
         let apart = self.through != other.through && self.through != 0 && other.through != 0;

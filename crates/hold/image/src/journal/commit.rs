@@ -14,7 +14,8 @@ const PIECES: usize = 64;
 /// Brings a sealed epoch to the image, durably. When this is done the caller notes it
 /// ([`crate::Overlay::set_committed`]), then calls [`super::mark_empty`].
 ///
-/// It may be done again, from the start, if it or its process has failed anywhere: it is done all over.
+/// It may be done again, from the start, if it or its process has failed anywhere: it is done all
+/// over.
 ///
 /// # Errors
 /// Those of the files, or if the image cannot hold the epoch. The epoch is not committed.
@@ -92,8 +93,8 @@ fn merged(runs: &[Run]) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// Writes table, data and header. The data are copied once, so that what is checked is what is written,
-/// whoever else can write to the memory.
+/// Writes table, data and header. The data are copied once, so that what is checked is what is
+/// written, whoever else can write to the memory.
 fn write_journal<F: Storage, S: Source<F>>(
     journal: &F,
     source: &S,

@@ -1,4 +1,5 @@
-//! What tells one block device from another. Its number may be another's after a restart, and writes to it leave no time.
+//! What tells one block device from another. Its number may be another's after a restart, and
+//! writes to it leave no time.
 
 use super::grounds::grounds;
 use std::fs::Metadata;
@@ -96,7 +97,8 @@ fn read(path: &Path) -> Option<Vec<u8>> {
     (!text.is_empty()).then_some(text)
 }
 
-/// The file behind the device of this number, which can be opened as `node`, if it is a loop device and the file can be found.
+/// The file behind the device of this number, which can be opened as `node`, if it is a loop device
+/// and the file can be found.
 pub(super) fn backing(number: u64, node: Option<&Path>, sys: &Path) -> Option<Backing> {
     let node = node.map(Path::to_path_buf).or_else(|| self::node(number, sys));
     let found = grounds(number, node, sys);
@@ -112,7 +114,8 @@ pub(super) fn key(number: u64, sys: &Path) -> Option<Vec<u8>> {
     let device = Device::of(number, sys)?;
     let names = ["dm/uuid", "md/uuid", "wwid", "device/wwid", "device/serial", "serial"];
     let told = names.into_iter().find_map(|name| device.says(name)).or_else(|| {
-        // A file as a device is the same if the file and the place in it are, however much is shown.
+        // A file as a device is the same if the file and the place in it are, however much is
+        // shown.
         let file = device.says("loop/backing_file")?;
         let offset = device.says("loop/offset").unwrap_or_default();
         Some([file, offset].join(&b'@'))

@@ -32,8 +32,8 @@ impl Source<HostFile> for Mapping {
     }
 }
 
-/// A file or block device of the host. Of a journal the folder is held as well: what is done with its name is done there,
-/// whatever its path has come to lead to.
+/// A file or block device of the host. Of a journal the folder is held as well: what is done with
+/// its name is done there, whatever its path has come to lead to.
 #[derive(Debug)]
 pub struct HostFile {
     pub(super) file: OwnedFd,
@@ -44,8 +44,8 @@ pub struct HostFile {
 /// Says whether what was found, and is not open yet, is what was looked for.
 pub(super) type Check<'c> = &'c dyn Fn(&Stat) -> Result<(), Error>;
 
-/// The journal of an image that is a regular file: `IMAGE.belay-journal`, beside it. That of a device must
-/// lie elsewhere: what is beside a device does not outlive the system.
+/// The journal of an image that is a regular file: `IMAGE.belay-journal`, beside it. That of a
+/// device must lie elsewhere: what is beside a device does not outlive the system.
 pub fn beside(image: &Path) -> PathBuf {
     let mut name: OsString = image.as_os_str().to_owned();
     name.push(".belay-journal");
@@ -157,11 +157,12 @@ impl HostFile {
         }
     }
 
-    /// Makes a file that was made, or was there, and is locked by now, the journal of an image of `owner`'s. From then on it is
-    /// known for a journal by what is in it.
+    /// Makes a file that was made, or was there, and is locked by now, the journal of an image of
+    /// `owner`'s. From then on it is known for a journal by what is in it.
     ///
     /// # Errors
-    /// If somebody else has put it there, or may need what is in it; those of write(2) and fsync(2).
+    /// If somebody else has put it there, or may need what is in it; those of write(2) and
+    /// fsync(2).
     pub(super) fn claim(&self, owner: u32) -> Result<(), Error> {
         check_trust(self, owner)?;
         match inspect_header(self)? {
@@ -175,7 +176,8 @@ impl HostFile {
         }
     }
 
-    /// Refuses what belay has not written. `may_be_new`: it may be a file that was just made, and has nothing in it yet.
+    /// Refuses what belay has not written. `may_be_new`: it may be a file that was just made, and
+    /// has nothing in it yet.
     pub(super) fn check_written(&self, may_be_new: bool) -> Result<(), Error> {
         match inspect_header(self) {
             Ok(Parsed::Blank) if may_be_new => self.check_new(),
@@ -193,8 +195,8 @@ impl HostFile {
         if stat.st_nlink < 2 { Ok(()) } else { Err(Error::NotAJournal { journal: self.name() }) }
     }
 
-    /// Removes this journal of `image`, durably, when nothing in it is needed any more. What another has put in its place
-    /// stays.
+    /// Removes this journal of `image`, durably, when nothing in it is needed any more. What
+    /// another has put in its place stays.
     ///
     /// # Errors
     /// [`Error::InUse`], or those of unlink(2) and fsync(2).
@@ -209,11 +211,13 @@ impl HostFile {
         }
     }
 
-    /// Makes sure that this journal has its name: who looks for it must find it, and that it is locked. One that was removed
-    /// comes back as a new file, locked before anything is written to it.
+    /// Makes sure that this journal has its name: who looks for it must find it, and that it is
+    /// locked. One that was removed comes back as a new file, locked before anything is written to
+    /// it.
     ///
     /// # Errors
-    /// Those of open(2) and flock(2); [`Error::Locked`] if another process has a journal there by now, and with it the image.
+    /// Those of open(2) and flock(2); [`Error::Locked`] if another process has a journal there by
+    /// now, and with it the image.
     pub fn keep_in_place(&mut self, image: &Self) -> Result<bool, Error> {
         if self.is_in_place() {
             return Ok(false);

@@ -1,4 +1,5 @@
-//! What tells a file system from another that was made in its place: the number that was drawn when it was made.
+//! What tells a file system from another that was made in its place: the number that was drawn when
+//! it was made.
 
 use super::storage::Storage;
 use std::io;
@@ -8,14 +9,15 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Bytes at the start of an image that are looked at.
 const START: usize = 2048;
 
-/// What is where, in file systems that user-space daemons serve: a magic number, and the one that was drawn.
+/// What is where, in file systems that user-space daemons serve: a magic number, and the one that
+/// was drawn.
 struct Kind {
     magic: (usize, &'static [u8]),
     number: Range<usize>,
 }
 
-/// Those that begin with a boot sector: by the kernel's include/uapi/linux/msdos_fs.h, and the specifications of exFAT and
-/// NTFS.
+/// Those that begin with a boot sector: by the kernel's include/uapi/linux/msdos_fs.h, and the
+/// specifications of exFAT and NTFS.
 const BOOTED: [Kind; 4] = [
     Kind { magic: (0x03, b"NTFS    "), number: 0x48..0x50 },
     Kind { magic: (0x03, b"EXFAT   "), number: 0x64..0x68 },
@@ -29,8 +31,9 @@ const EXT: Kind = Kind { magic: (0x438, b"\x53\xef"), number: 0x468..0x478 };
 /// The revision of an ext's format: 0 or 1.
 const EXT_REVISION: (usize, [&[u8]; 2]) = (0x44c, [b"\0\0\0\0", b"\x01\0\0\0"]);
 
-/// The number that the file system on an image was given when it was made (a UUID, a serial number), as a check value; 0 if
-/// none is known. It stays what it is as long as the file system lives, so a commit that was cut off finds it as it was.
+/// The number that the file system on an image was given when it was made (a UUID, a serial
+/// number), as a check value; 0 if none is known. It stays what it is as long as the file system
+/// lives, so a commit that was cut off finds it as it was.
 ///
 /// # Errors
 /// Those of the image.

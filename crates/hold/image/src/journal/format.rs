@@ -6,9 +6,9 @@
 //! ...   from the next multiple of 4096 on, the data of all runs, one behind the other
 //! ```
 //!
-//! All numbers are little-endian. A disk writes a sector whole or not at all, so the header is what it was
-//! before a commit or what the commit has written. Its check value is over its own fields, the table and
-//! the data: whether those belong to the header is known by that alone.
+//! All numbers are little-endian. A disk writes a sector whole or not at all, so the header is what
+//! it was before a commit or what the commit has written. Its check value is over its own fields,
+//! the table and the data: whether those belong to the header is known by that alone.
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
@@ -128,7 +128,8 @@ fn sign(mut out: [u8; HEADER]) -> [u8; HEADER] {
     out
 }
 
-/// Reads a header, of which there is nothing behind it if `alone`; of a shorter file all that there is, with zeros behind it.
+/// Reads a header, of which there is nothing behind it if `alone`; of a shorter file all that there
+/// is, with zeros behind it.
 pub(super) fn parse(header: &[u8; HEADER], alone: bool) -> Parsed {
     // Many a disk image begins with zeros as well.
     if alone && header.iter().all(|byte| *byte == 0) {

@@ -1,8 +1,9 @@
 //! What an image is in the end: files and disks, however many devices there are on the way.
 //!
-//! A loop device is followed to its file, also if that is a device again; a partition to its disk; what is made of other
-//! devices (dm, md) to each of these, of which it has some part that nobody but the kernel knows. On the way each device that
-//! could be named as an image itself is one of the grounds.
+//! A loop device is followed to its file, also if that is a device again; a partition to its disk;
+//! what is made of other devices (dm, md) to each of these, of which it has some part that nobody
+//! but the kernel knows. On the way each device that could be named as an image itself is one of
+//! the grounds.
 
 use super::behind::Behind;
 use super::device::{Device, SECTOR};
@@ -89,8 +90,8 @@ impl File {
         meta.file_type().is_block_device().then_some((meta.rdev(), path))
     }
 
-    /// Whether a loop device of `size` sectors can be of this file. Where whoever made the device has other mounts, the path may
-    /// be another file's here.
+    /// Whether a loop device of `size` sectors can be of this file. Where whoever made the device
+    /// has other mounts, the path may be another file's here.
     pub(super) fn can_be_of(&self, size: u64) -> bool {
         let fits = |(_, meta): &(PathBuf, Metadata)| {
             size <= meta.len().saturating_sub(self.offset) / SECTOR

@@ -1,9 +1,11 @@
-//! Locks on what an image is in the end, so that no two belays have it by two names, or from two state directories.
+//! Locks on what an image is in the end, so that no two belays have it by two names, or from two
+//! state directories.
 //!
-//! Who has all of a thing has a shared flock(2) of it, which needs an exclusive one for a moment first: nobody else has any.
-//! Who has a part of it has a range of it locked (`F_OFD_SETLK`), and looks by an exclusive flock of a moment whether somebody
-//! has all. Each looks once more when it has its own lock, so of two at once at most one goes on. What daemons themselves lock,
-//! by fcntl(2) or shared, is in nobody's way.
+//! Who has all of a thing has a shared flock(2) of it, which needs an exclusive one for a moment
+//! first: nobody else has any. Who has a part of it has a range of it locked (`F_OFD_SETLK`), and
+//! looks by an exclusive flock of a moment whether somebody has all. Each looks once more when it
+//! has its own lock, so of two at once at most one goes on. What daemons themselves lock, by
+//! fcntl(2) or shared, is in nobody's way.
 
 use super::error::Error;
 use super::grounds::Ground;
@@ -14,8 +16,8 @@ use rustix::io::Errno;
 use std::io;
 use std::path::Path;
 
-/// File systems whose locks are a server's, and may be in the way of other kinds of locks or of reading and writing: NFS, SMB,
-/// 9P, Ceph, AFS.
+/// File systems whose locks are a server's, and may be in the way of other kinds of locks or of
+/// reading and writing: NFS, SMB, 9P, Ceph, AFS.
 const OF_SERVERS: [u64; 7] =
     [0x6969, 0xff53_4d42, 0xfe53_4d42, 0x517b, 0x0102_1997, 0x00c3_6400, 0x5346_414f];
 

@@ -1,8 +1,8 @@
 //! Where the journal of an image lies, and who has it.
 //!
-//! The *homes* of an image are the places where whoever knows nothing but the image looks: beside it, if it
-//! is a file, and a folder of belay's own. A home holds the journal itself, or, if the user wants that
-//! elsewhere, a symbolic link to it. So a journal is found again wherever it lies.
+//! The *homes* of an image are the places where whoever knows nothing but the image looks: beside
+//! it, if it is a file, and a folder of belay's own. A home holds the journal itself, or, if the
+//! user wants that elsewhere, a symbolic link to it. So a journal is found again wherever it lies.
 //!
 //! Who has a journal has locked it (flock(2)); of two who want an image one is refused.
 
@@ -56,7 +56,8 @@ struct Link {
 }
 
 impl Homes {
-    /// Those of the image at `image`. `asked`: where the user wants the journal. `folder`: belay's own.
+    /// Those of the image at `image`. `asked`: where the user wants the journal. `folder`: belay's
+    /// own.
     ///
     /// # Errors
     /// If the image is not there, or is no file and no block device.
@@ -77,7 +78,8 @@ impl Homes {
             (Some(path.clone()), id(&meta), meta.uid(), vec![grounds::of_file(&path, &meta)])
         } else if kind.is_block_device() {
             let found = grounds::grounds(meta.rdev(), Some(path.clone()), sys);
-            // A loop device that shows a file is that file: whoever knows either must find the journal.
+            // A loop device that shows a file is that file: whoever knows either must find the
+            // journal.
             match device::backing(meta.rdev(), Some(&path), sys).filter(|backing| backing.is_whole)
             {
                 Some(Backing { file, meta, .. }) => (Some(file), id(&meta), meta.uid(), found),
@@ -123,8 +125,8 @@ impl Homes {
         &self.meta
     }
 
-    /// The journals that are there, locked: mostly none, or one. `forget`: links that lead to nothing
-    /// are removed.
+    /// The journals that are there, locked: mostly none, or one. `forget`: links that lead to
+    /// nothing are removed.
     ///
     /// # Errors
     /// If one is in use, is not there where it should be, or is not to be trusted.
@@ -168,8 +170,9 @@ impl Homes {
         Ok(found)
     }
 
-    /// The journal that a link in a home leads to, locked. Whoever owns the image can make such a link to whatever they want:
-    /// what it leads to must be theirs, or the link must be of somebody who is trusted; and it must be a journal.
+    /// The journal that a link in a home leads to, locked. Whoever owns the image can make such a
+    /// link to whatever they want: what it leads to must be theirs, or the link must be of somebody
+    /// who is trusted; and it must be a journal.
     fn linked(&self, home: &Path, link: &Link) -> Result<Option<HostFile>, Error> {
         let misled = |why: String| Error::Misled {
             pointer: home.display().to_string(),
@@ -226,8 +229,8 @@ impl Homes {
         self.owner
     }
 
-    /// The journal for what is to come: where the user wants it, else in the first home that takes it. Made
-    /// if it is not there, and locked.
+    /// The journal for what is to come: where the user wants it, else in the first home that takes
+    /// it. Made if it is not there, and locked.
     ///
     /// # Errors
     /// If it is in use, or cannot be made.
@@ -279,8 +282,8 @@ impl Homes {
         Ok(None)
     }
 
-    /// A home, its folder held; `None` if that is not there. The folder of a home beside the image is the one that has the
-    /// image: not what somebody has put in its place.
+    /// A home, its folder held; `None` if that is not there. The folder of a home beside the image
+    /// is the one that has the image: not what somebody has put in its place.
     fn spot(&self, home: &Path) -> Result<Option<Spot>, Error> {
         let fail = |why| Err(failed("look for the journal", home, why, JOURNAL));
         let beside = self.file.as_ref().filter(|file| file.parent() == home.parent());
@@ -382,7 +385,8 @@ fn is_closed(error: &Error) -> bool {
     )
 }
 
-/// The name of a journal in belay's folder: the end of a path, for people, and what tells it from others.
+/// The name of a journal in belay's folder: the end of a path, for people, and what tells it from
+/// others.
 fn name(path: &OsStr, key: &[u8]) -> std::ffi::OsString {
     let plain = |byte: &u8| if byte.is_ascii_alphanumeric() { *byte } else { b'-' };
     let bytes = path.as_bytes();

@@ -34,7 +34,8 @@ impl Kept {
         &self.journal
     }
 
-    /// The descriptors that stand for it: the journal, with the lock, its folder, and that of the link.
+    /// The descriptors that stand for it: the journal, with the lock, its folder, and that of the
+    /// link.
     pub fn into_parts(self) -> (OwnedFd, Option<OwnedFd>, Option<OwnedFd>) {
         let (journal, folder) = self.journal.into_parts();
         (journal, folder, self.pointer.map(Spot::into_folder))
@@ -70,7 +71,8 @@ impl Kept {
     }
 }
 
-/// Removes a journal of `image`, and the link that leads to it, when nothing in it is needed any more.
+/// Removes a journal of `image`, and the link that leads to it, when nothing in it is needed any
+/// more.
 ///
 /// # Errors
 /// [`Error::InUse`], or those of unlink(2) and fsync(2).

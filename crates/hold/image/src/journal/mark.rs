@@ -12,7 +12,8 @@ pub fn mark_empty<F: Storage>(journal: &F) -> Result<(), Error> {
     journal.write_at(0, &format::empty()).map_err(io("mark as empty", journal, JOURNAL))
 }
 
-/// Whether nobody can have made or changed the journal who could not as well have changed the image, which is `owner`'s.
+/// Whether nobody can have made or changed the journal who could not as well have changed the
+/// image, which is `owner`'s.
 pub(super) fn check_trust<F: Storage>(journal: &F, owner: u32) -> Result<(), Error> {
     let metadata = journal.metadata().map_err(io("look at the journal", journal, JOURNAL))?;
     let untrusted = |why| Err(Error::Untrusted { journal: journal.name(), why });

@@ -4,12 +4,13 @@
 //! 1. writes all that is to be written to the journal, and makes it durable;
 //! 2. writes it to the image, and makes that durable.
 //!
-//! Then, and only then, the caller notes that the epoch is committed, and the journal is marked empty. If
-//! the power goes before the journal is durable, the image was not touched; if it goes later, the journal
-//! is whole, and [`recover()`] writes all of it again. What tells is the journal's check value.
+//! Then, and only then, the caller notes that the epoch is committed, and the journal is marked
+//! empty. If the power goes before the journal is durable, the image was not touched; if it goes
+//! later, the journal is whole, and [`recover()`] writes all of it again. What tells is the
+//! journal's check value.
 //!
-//! The mark need not be durable: until the next commit has made its journal durable, which replaces this
-//! one, the image is where this one would bring it. It is for those who come after belay.
+//! The mark need not be durable: until the next commit has made its journal durable, which replaces
+//! this one, the image is where this one would bring it. It is for those who come after belay.
 
 mod behind;
 mod commit;

@@ -1,6 +1,7 @@
 //! How far a commit or a recovery has come.
 
-/// Bytes that are read or written at once: what a CPU's own cache holds, so that they are fetched from memory once.
+/// Bytes that are read or written at once: what a CPU's own cache holds, so that they are fetched
+/// from memory once.
 pub(super) const PIECE: usize = 256 << 10;
 
 /// What is being done, for those who wait.

@@ -93,11 +93,12 @@ pub fn plan<F: Storage>(
     judge(journal, image, how, progress).map(|(done, _)| done)
 }
 
-/// Puts right what a power failure has left of a commit: afterwards the image is at a checkpoint, durably,
-/// and the journal empty, durably. It may be cut off anywhere, and done again.
+/// Puts right what a power failure has left of a commit: afterwards the image is at a checkpoint,
+/// durably, and the journal empty, durably. It may be cut off anywhere, and done again.
 ///
 /// # Errors
-/// Those of the files, or if the journal is refused; nothing was changed then, unless a write failed.
+/// Those of the files, or if the journal is refused; nothing was changed then, unless a write
+/// failed.
 pub fn recover<F: Storage>(
     journal: &F,
     image: &F,
@@ -109,8 +110,8 @@ pub fn recover<F: Storage>(
         return Ok(done);
     }
     if let Some((header, check, metadata)) = header {
-        // As if the journal were new: what is written to the image from here on is not a stranger's,
-        // should this be cut off.
+        // As if the journal were new: what is written to the image from here on is not a
+        // stranger's, should this be cut off.
         journal.write_at(0, &header.encode(check)).and_then(|()| journal.sync()).map_err(io(
             "write the journal",
             journal,
@@ -123,7 +124,8 @@ pub fn recover<F: Storage>(
     Ok(done)
 }
 
-/// What a journal says that is to be applied: its header with the check value, and the image as it is.
+/// What a journal says that is to be applied: its header with the check value, and the image as it
+/// is.
 type Applicable = (Header, u128, Metadata);
 
 /// What is to be done with a journal; if it is to be applied, what it says.
@@ -164,8 +166,8 @@ impl Header {
     }
 }
 
-/// Whether the journal is what the commit that began with this header has written. Of what the header
-/// says, nothing is believed before.
+/// Whether the journal is what the commit that began with this header has written. Of what the
+/// header says, nothing is believed before.
 fn is_whole<F: Storage>(
     journal: &F,
     header: &Header,

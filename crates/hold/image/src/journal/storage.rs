@@ -19,10 +19,11 @@ pub struct Metadata {
     pub shared: bool,
     /// It is a device: its length is what it is.
     pub is_device: bool,
-    /// The inode number is a file's, that of a device which shows one is meant by it. A device's own is another one after each
-    /// boot.
+    /// The inode number is a file's, that of a device which shows one is meant by it. A device's
+    /// own is another one after each boot.
     pub is_lasting: bool,
-    /// The time tells of writes to this and to nothing else: of a device only if it shows a whole file.
+    /// The time tells of writes to this and to nothing else: of a device only if it shows a whole
+    /// file.
     pub is_dated: bool,
 }
 
@@ -61,8 +62,8 @@ pub trait Storage {
 pub trait Source<F> {
     /// Copies bytes that start at byte `from` of the memory.
     fn load(&self, from: usize, out: &mut [u8]);
-    /// Writes pieces of the memory (offset and length, in bytes; at most 64), one behind the other, to
-    /// `offset` of `file`. Gives how much was written.
+    /// Writes pieces of the memory (offset and length, in bytes; at most 64), one behind the other,
+    /// to `offset` of `file`. Gives how much was written.
     ///
     /// # Errors
     /// Those of pwritev(2).

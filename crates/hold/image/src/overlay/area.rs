@@ -23,8 +23,8 @@ impl<M> Clone for Overlay<'_, M> {
 impl<M> Copy for Overlay<'_, M> {}
 
 impl<'m, M: Memory> Overlay<'m, M> {
-    /// The overlay that lies in `memory` from word `at` on, in [`Capacity::words`] words that were zeros
-    /// at first. Each life of the daemon starts with [`Overlay::discard_current`].
+    /// The overlay that lies in `memory` from word `at` on, in [`Capacity::words`] words that were
+    /// zeros at first. Each life of the daemon starts with [`Overlay::discard_current`].
     pub fn new(memory: &'m M, at: usize, capacity: Capacity) -> Self {
         // One without pages has no memory of its own: far outside, where loads give 0.
         let at = if capacity.pages == 0 { usize::MAX / 2 } else { at };

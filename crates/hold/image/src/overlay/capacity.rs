@@ -18,8 +18,8 @@ pub(super) const MOST_PAGES: usize = 1 << 24;
 /// How much the overlay can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// Pages of 4 KiB, in each of the two sides; 0 makes an overlay that refuses everything and takes no
-    /// memory. At most 16,777,216.
+    /// Pages of 4 KiB, in each of the two sides; 0 makes an overlay that refuses everything and
+    /// takes no memory. At most 16,777,216.
     pub pages: usize,
 }
 
@@ -37,14 +37,15 @@ impl Capacity {
         if self.pages < MOST_PAGES { self.pages } else { MOST_PAGES }
     }
 
-    /// Entries of a side's largest index: a power of two, and at least twice as many as there can be pages.
+    /// Entries of a side's largest index: a power of two, and at least twice as many as there can
+    /// be pages.
     pub(super) const fn entries(self) -> usize {
         let twice = (self.bounded() * 2).next_power_of_two();
         if twice < 8 { 8 } else { twice }
     }
 
-    /// Entries of its first one, a power of two as well: of a real mount 4096, which is for 8 MiB, and stays in a processor's
-    /// cache.
+    /// Entries of its first one, a power of two as well: of a real mount 4096, which is for 8 MiB,
+    /// and stays in a processor's cache.
     pub(super) const fn first_entries(self) -> usize {
         let part = self.entries() / 32;
         if part < 8 { 8 } else { part }

@@ -81,8 +81,8 @@ impl<M: Memory> Overlay<'_, M> {
         }
     }
 
-    /// Notes that the sealed epoch, which must be `epoch`, is on the image, durably. The committer's. Any
-    /// other number changes nothing.
+    /// Notes that the sealed epoch, which must be `epoch`, is on the image, durably. The
+    /// committer's. Any other number changes nothing.
     ///
     /// # Errors
     /// If the memory is corrupt.
@@ -184,7 +184,8 @@ fn check_of(side: &Side) -> u64 {
     words.into_iter().fold(1, mix)
 }
 
-/// A number as a word that tells whether somebody else has written it. `role` tells the words apart.
+/// A number as a word that tells whether somebody else has written it. `role` tells the words
+/// apart.
 #[inline]
 fn encode(number: u64, role: usize) -> u64 {
     let number = number & ((1 << NUMBER_BITS) - 1);

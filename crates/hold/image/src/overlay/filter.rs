@@ -1,7 +1,8 @@
 //! A side's filter: a bit for each 64 pages of the image, set if the side holds one of them.
 //!
-//! What a search in the index looks at has most often left the processor's caches; the filter stays there, and most of
-//! what is read from an image was not written lately. Parts of a large image share bits.
+//! What a search in the index looks at has most often left the processor's caches; the filter stays
+//! there, and most of what is read from an image was not written lately. Parts of a large image
+//! share bits.
 
 use super::area::Overlay;
 use super::capacity::FILTER_WORDS;

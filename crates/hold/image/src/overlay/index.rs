@@ -1,11 +1,13 @@
 //! A side's index: open addressing, from pages of the image to pages of the pool.
 //!
-//! A search looks at a place that has most often left the processor's caches if the index is large. So an epoch begins with a
-//! small one, and goes on to the next, of twice the size, whenever it is half full; they lie one behind the other.
+//! A search looks at a place that has most often left the processor's caches if the index is large.
+//! So an epoch begins with a small one, and goes on to the next, of twice the size, whenever it is
+//! half full; they lie one behind the other.
 //!
-//! An entry is two words: `stamp (32 bits) | mask (8) | page of the pool (24)`, and the page of the image.
-//! Nothing is ever taken out but by a new stamp, so a search ends at the first entry of another one. Four
-//! pages that follow each other in the image have entries that do so, most often: one cache line.
+//! An entry is two words: `stamp (32 bits) | mask (8) | page of the pool (24)`, and the page of the
+//! image. Nothing is ever taken out but by a new stamp, so a search ends at the first entry of
+//! another one. Four pages that follow each other in the image have entries that do so, most often:
+//! one cache line.
 
 use super::area::Overlay;
 use super::capacity::{ENTRY_WORDS, PAGE_WORDS};
@@ -54,8 +56,8 @@ impl<M: Memory> Overlay<'_, M> {
         IndexEntry::Nowhere
     }
 
-    /// The index with `entries` entries, of those that begin at word `first`: its first word, and its entries. The first
-    /// one if there is none such.
+    /// The index with `entries` entries, of those that begin at word `first`: its first word, and
+    /// its entries. The first one if there is none such.
     #[inline]
     pub(super) fn index_of(&self, first: usize, entries: usize) -> (usize, usize) {
         let least = self.capacity.first_entries();
@@ -77,8 +79,8 @@ impl<M: Memory> Overlay<'_, M> {
         side.used >= side.entries / 2 && side.entries < self.capacity.entries()
     }
 
-    /// Goes on to the next index, in which nothing is of this stamp. Only for the current side, which is dropped as a
-    /// whole by who comes after a death in here.
+    /// Goes on to the next index, in which nothing is of this stamp. Only for the current side,
+    /// which is dropped as a whole by who comes after a death in here.
     #[cold]
     pub(super) fn grow(&self, side: &mut Side) {
         let mut next = *side;

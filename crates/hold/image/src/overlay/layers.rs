@@ -8,13 +8,14 @@ use super::refused::Refused;
 use belay_memory::Memory;
 
 const PAGE_BYTES: u64 = PAGE as u64;
-/// What is read from the image though it is held: a gap up to this long costs less than one more call.
+/// What is read from the image though it is held: a gap up to this long costs less than one more
+/// call.
 const GAP: u64 = 16 << 10;
 
 impl<M: Memory> Overlay<'_, M> {
-    /// Reads what the daemon sees from `offset` on: as much as there is, up to the image's length. What is on
-    /// the disk is read by `image`, as by pread(2): it gives how much there was. Where nothing is held,
-    /// that is one call for all of `out`.
+    /// Reads what the daemon sees from `offset` on: as much as there is, up to the image's length.
+    /// What is on the disk is read by `image`, as by pread(2): it gives how much there was. Where
+    /// nothing is held, that is one call for all of `out`.
     ///
     /// # Errors
     /// Those of `image`, or if the memory is corrupt.
@@ -31,8 +32,8 @@ impl<M: Memory> Overlay<'_, M> {
         Ok(there)
     }
 
-    /// Whether the daemon sees anything but the image in `len` bytes from `offset` on, all of them before
-    /// the image's length.
+    /// Whether the daemon sees anything but the image in `len` bytes from `offset` on, all of them
+    /// before the image's length.
     ///
     /// # Errors
     /// If the memory is corrupt.
@@ -47,9 +48,9 @@ impl<M: Memory> Overlay<'_, M> {
                 .any(|page| self.held_by_any(&state, page) != 0))
     }
 
-    /// Makes what the daemon sees of what was read from `offset` of the image, with zeros behind the
-    /// image's end: for those who read into several buffers at once. The image must have been read
-    /// since the last write and seal.
+    /// Makes what the daemon sees of what was read from `offset` of the image, with zeros behind
+    /// the image's end: for those who read into several buffers at once. The image must have been
+    /// read since the last write and seal.
     ///
     /// # Errors
     /// If the memory is corrupt.
@@ -60,8 +61,8 @@ impl<M: Memory> Overlay<'_, M> {
         Ok(())
     }
 
-    /// Reads through all layers; what lies behind the length reads as zeros. `offset` and what is behind
-    /// `out` must be places in a file.
+    /// Reads through all layers; what lies behind the length reads as zeros. `offset` and what is
+    /// behind `out` must be places in a file.
     #[inline]
     pub(super) fn see<E>(
         &self,
@@ -108,7 +109,8 @@ impl<M: Memory> Overlay<'_, M> {
         Ok(())
     }
 
-    /// Puts what the sides hold, and the zeros behind their cuts, over what was read from the image.
+    /// Puts what the sides hold, and the zeros behind their cuts, over what was read from the
+    /// image.
     fn paint(&self, state: &State, offset: u64, out: &mut [u8]) {
         for side in state.sealed.iter().chain([&state.current]) {
             let cut = side.cut.saturating_sub(offset).min(out.len() as u64) as usize;

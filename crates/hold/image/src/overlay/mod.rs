@@ -1,9 +1,10 @@
-//! The overlay: what the daemon has written to its image since the image was last brought up to date.
+//! The overlay: what the daemon has written to its image since the image was last brought up to
+//! date.
 //!
-//! Two *sides*, each an index from image pages to pages of its pool, with a mask of the sectors held. An index that is half
-//! full is replaced by one of twice the size.
-//! The *current* side takes the daemon's writes. The *sealed* one is that of the epoch before: it is
-//! on its way to the image, or there.
+//! Two *sides*, each an index from image pages to pages of its pool, with a mask of the sectors
+//! held. An index that is half full is replaced by one of twice the size. The *current* side takes
+//! the daemon's writes. The *sealed* one is that of the epoch before: it is on its way to the
+//! image, or there.
 //!
 //! ```text
 //! what the daemon sees  =  current side  over  sealed side, unless committed  over  image
@@ -11,17 +12,19 @@
 //!
 //! Invariants
 //! * The number of the current epoch is one word, and the side its lowest bit. [`Overlay::seal`]
-//!   changes it by one store, when all else is in place; so at any instant at which the daemon may die
-//!   an epoch is sealed or it is not.
-//! * The current side may be in any state when the daemon dies: it is dropped as a whole. The sealed
-//!   side is not touched by anybody until its epoch is committed, and not looked at from then on.
-//! * An entry belongs to its side while it carries the side's *stamp*, which changes whenever the side is
-//!   emptied. So that is one store too, whatever was in the side.
-//! * Of the bytes that a side does not hold, those from its *cut* on are zeros and those before are what
-//!   is below. Bytes that are held and lie behind the length are zeros.
+//!   changes it by one store, when all else is in place; so at any instant at which the daemon may
+//!   die an epoch is sealed or it is not.
+//! * The current side may be in any state when the daemon dies: it is dropped as a whole. The
+//!   sealed side is not touched by anybody until its epoch is committed, and not looked at from
+//!   then on.
+//! * An entry belongs to its side while it carries the side's *stamp*, which changes whenever the
+//!   side is emptied. So that is one store too, whatever was in the side.
+//! * Of the bytes that a side does not hold, those from its *cut* on are zeros and those before are
+//!   what is below. Bytes that are held and lie behind the length are zeros.
 //!
-//! One thread at a time writes, seals, or changes the length, and no other reads meanwhile: the caller
-//! has a lock for that, which dies with the daemon. The committer, another process, needs none.
+//! One thread at a time writes, seals, or changes the length, and no other reads meanwhile: the
+//! caller has a lock for that, which dies with the daemon. The committer, another process, needs
+//! none.
 
 mod area;
 mod capacity;
@@ -102,7 +105,8 @@ impl<M: Memory> Overlay<'_, M> {
     }
 
     /// Drops what the current epoch has written, and so makes the image what it was at the last
-    /// checkpoint. `image_length` is the image's length on the disk. Dying in here is as dying before.
+    /// checkpoint. `image_length` is the image's length on the disk. Dying in here is as dying
+    /// before.
     ///
     /// # Errors
     /// If the memory is corrupt: the last checkpoint may be lost.
@@ -117,7 +121,8 @@ impl<M: Memory> Overlay<'_, M> {
         Ok(())
     }
 
-    /// Whether [`Overlay::discard_current`] was ever called: before, there is no epoch that could be sealed.
+    /// Whether [`Overlay::discard_current`] was ever called: before, there is no epoch that could
+    /// be sealed.
     ///
     /// # Errors
     /// If the memory is corrupt.
@@ -126,7 +131,8 @@ impl<M: Memory> Overlay<'_, M> {
         Ok(epoch > 1 || current.stamp > 0)
     }
 
-    /// Whether the epoch before the current one is on the image, so that the current one can be sealed.
+    /// Whether the epoch before the current one is on the image, so that the current one can be
+    /// sealed.
     ///
     /// # Errors
     /// If the memory is corrupt.
@@ -135,8 +141,9 @@ impl<M: Memory> Overlay<'_, M> {
         Ok(self.state()?.sealed.is_none())
     }
 
-    /// Ends the current epoch and begins the next, which is at first no different. Gives the number of
-    /// the one that ended; `None`, and nothing is done, while the epoch before is not on the image.
+    /// Ends the current epoch and begins the next, which is at first no different. Gives the number
+    /// of the one that ended; `None`, and nothing is done, while the epoch before is not on the
+    /// image.
     ///
     /// # Errors
     /// If the memory is corrupt.
@@ -151,9 +158,10 @@ impl<M: Memory> Overlay<'_, M> {
         Ok(Some(epoch))
     }
 
-    /// Bytes of the memory that hold nothing now: what earlier epochs have taken of the current side's pool, and the pool
-    /// of the other side, unless that is sealed. The one who writes and seals may give them back to the system; nobody
-    /// else may, as they could be in use again by then.
+    /// Bytes of the memory that hold nothing now: what earlier epochs have taken of the current
+    /// side's pool, and the pool of the other side, unless that is sealed. The one who writes and
+    /// seals may give them back to the system; nobody else may, as they could be in use again by
+    /// then.
     ///
     /// # Errors
     /// If the memory is corrupt.
@@ -170,7 +178,8 @@ impl<M: Memory> Overlay<'_, M> {
         Ok([pool(&current, current.used), other])
     }
 
-    /// Drops what a side holds behind `length`, and makes zeros of the rest of a sector that it cuts.
+    /// Drops what a side holds behind `length`, and makes zeros of the rest of a sector that it
+    /// cuts.
     fn drop_behind(&self, side: &epochs::Side, length: u64) {
         let (page, within) = (length / PAGE as u64, (length % PAGE as u64) as usize);
         for at in 0..side.entries {

@@ -77,9 +77,9 @@ impl<M: Memory> Overlay<'_, M> {
         Ok(Some(Sealed { epoch: state.epoch - 1, start, cut, length, runs }))
     }
 
-    /// The pages of a side by place: page of the image, sectors, first word of the data. Each entry must be
-    /// found where it is looked for, have a page of the pool to itself, and lie before the length; and
-    /// there must be as many as pages are in use.
+    /// The pages of a side by place: page of the image, sectors, first word of the data. Each entry
+    /// must be found where it is looked for, have a page of the pool to itself, and lie before the
+    /// length; and there must be as many as pages are in use.
     fn checked(&self, side: &Side) -> Result<Vec<(u64, u8, usize)>, Corrupt> {
         if !self.is_whole(side)
             || side.used > self.capacity.bounded()

@@ -18,11 +18,13 @@ struct Edge {
 }
 
 impl<M: Memory> Overlay<'_, M> {
-    /// Writes `bytes` at `offset` of the image as the daemon sees it: all of it, or nothing. Sectors that are
-    /// written in part are filled up with what is there now; where that is on the disk, `image` reads it, as
-    /// pread(2) does: it gives how much there was. Gives the length of `bytes`.
+    /// Writes `bytes` at `offset` of the image as the daemon sees it: all of it, or nothing.
+    /// Sectors that are written in part are filled up with what is there now; where that is on the
+    /// disk, `image` reads it, as pread(2) does: it gives how much there was. Gives the length of
+    /// `bytes`.
     ///
-    /// What lies behind the image's length makes it longer; on a device the caller has refused that before.
+    /// What lies behind the image's length makes it longer; on a device the caller has refused that
+    /// before.
     ///
     /// # Errors
     /// See [`Refused`]. Nothing was written.

@@ -1,5 +1,5 @@
-//! A simulated disk with two files on it. What was written since a file's last sync may be there or not
-//! after a power failure, sector by sector, in any combination.
+//! A simulated disk with two files on it. What was written since a file's last sync may be there or
+//! not after a power failure, sector by sector, in any combination.
 
 use belay_image::journal::{Metadata, Source, Storage};
 use std::cell::RefCell;

@@ -238,7 +238,8 @@ impl World {
         (0..len).map(|i| (i % 251) as u8 ^ seed | 2).collect()
     }
 
-    /// Does what the daemon or the committer does, and gives the model afterwards. The disk is changed at once.
+    /// Does what the daemon or the committer does, and gives the model afterwards. The disk is
+    /// changed at once.
     pub fn act(&self, op: &Op) -> Model {
         let overlay = self.overlay();
         let mut model = self.model.clone();

@@ -1,10 +1,13 @@
-//! An op-log in a file: what was acknowledged and could not be done again by itself, for `belay replay`.
+//! An op-log in a file: what was acknowledged and could not be done again by itself, for `belay
+//! replay`.
 //!
-//! docs/epochs.md describes the format for others. In short: 64 bytes that say how long the parts are, with check values;
-//! a head and, for each operation, its description, as JSON; the data behind each; and, in front of them, one byte an
-//! operation that says how far it has come, the only part that is ever changed.
+//! docs/epochs.md describes the format for others. In short: 64 bytes that say how long the parts
+//! are, with check values; a head and, for each operation, its description, as JSON; the data
+//! behind each; and, in front of them, one byte an operation that says how far it has come, the
+//! only part that is ever changed.
 //!
-//! A file may come from anywhere: nothing in it is used before it is checked, and no path of it leads out of the mount.
+//! A file may come from anywhere: nothing in it is used before it is checked, and no path of it
+//! leads out of the mount.
 
 mod operation;
 
@@ -36,7 +39,8 @@ pub struct Head {
     pub image: Text,
     /// When the file was written: RFC 3339, UTC.
     pub time: String,
-    /// The epoch that the operations are of: they come behind the checkpoint that ended the one before.
+    /// The epoch that the operations are of: they come behind the checkpoint that ended the one
+    /// before.
     pub epoch: u64,
     /// Why it was written.
     pub reason: String,
@@ -193,7 +197,8 @@ impl Start {
     }
 }
 
-/// How many operations of a file are not applied, and not left out. Little is read, whatever the file says; it may be damaged.
+/// How many operations of a file are not applied, and not left out. Little is read, whatever the
+/// file says; it may be damaged.
 ///
 /// # Errors
 /// If it is no op-log, or those of reading it.

@@ -1,4 +1,5 @@
-//! Records as operations on paths, so that they can be carried out by anybody who has the file system mounted.
+//! Records as operations on paths, so that they can be carried out by anybody who has the file
+//! system mounted.
 
 use crate::log::Oplog;
 use crate::namespace::Namespace;
@@ -18,8 +19,8 @@ const MOST: usize = 1 << 20;
 /// The longest path.
 const PATH_MAX: usize = 1 << 20;
 
-/// Bytes that are a name, a path below the mount's root, or a link's target: in JSON a string if that is UTF-8, else an array of
-/// numbers.
+/// Bytes that are a name, a path below the mount's root, or a link's target: in JSON a string if
+/// that is UTF-8, else an array of numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "Form", into = "Form")]
 pub struct Text(pub Vec<u8>);

@@ -1,4 +1,5 @@
-//! A file system that is a tree in memory, and understands FUSE requests: the daemon of these tests.
+//! A file system that is a tree in memory, and understands FUSE requests: the daemon of these
+//! tests.
 
 use belay_oplog::Run;
 use belay_wire::abi::{
@@ -39,7 +40,8 @@ pub struct Fs {
     next: u64,
 }
 
-/// A tree as applications see it: by path, kind, mode, owner, time, and the first path of the same inode.
+/// A tree as applications see it: by path, kind, mode, owner, time, and the first path of the same
+/// inode.
 pub type View = BTreeMap<Vec<Vec<u8>>, (Kind, u32, u32, u64, Vec<Vec<u8>>)>;
 
 impl Fs {
@@ -156,7 +158,8 @@ impl Fs {
             }
     }
 
-    /// Carries out a request, in the daemon's own numbers. `data` are those of a WRITE, which may be several.
+    /// Carries out a request, in the daemon's own numbers. `data` are those of a WRITE, which may
+    /// be several.
     pub fn handle(
         &mut self,
         header: InHeader,

@@ -1,4 +1,5 @@
-//! A log with some of everything, and all that a successor does with one that anybody scribbled over.
+//! A log with some of everything, and all that a successor does with one that anybody scribbled
+//! over.
 
 use super::Sim;
 use super::short::{AT, body, facts, fresh, other, write};

@@ -118,8 +118,8 @@ pub fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What fills the records: writes to the same few places, so that most of it is dead after a while, or barriers, so that
-/// nothing is.
+/// What fills the records: writes to the same few places, so that most of it is dead after a while,
+/// or barriers, so that nothing is.
 pub fn crowded() -> impl Strategy<Value = Op> {
     let write = (0..2u8, 0..64u64, 1..40usize, any::<u8>())
         .prop_map(|(file, at, length, seed)| Op::Write { file, at, length, seed, kill: false });
@@ -197,7 +197,8 @@ fn translate(
     (InHeader { nodeid: id(header.nodeid), ..*header }, translated)
 }
 
-/// The nodes that records name: here these stay among the names, while a session has the log say where they are.
+/// The nodes that records name: here these stay among the names, while a session has the log say
+/// where they are.
 fn mentioned(log: &Oplog<Sim>) -> BTreeSet<u64> {
     let mut keys = BTreeSet::new();
     for record in log.records() {
@@ -313,8 +314,8 @@ impl World {
                 if sealed { &new_base } else { &base },
                 if done || sealed { &new_session } else { &old_session },
             );
-            // The last store of an append is what makes the record part of the log; where it did not fit, that of
-            // the epoch made the request part of a checkpoint.
+            // The last store of an append is what makes the record part of the log; where it did
+            // not fit, that of the epoch made the request part of a checkpoint.
             let expected = if done || sealed { &new_view } else { &view };
             let what = format!("{op:?}, death {death} of {}, {appended_to:?}", stores.len());
             probe.mark();
@@ -607,7 +608,8 @@ impl World {
                 };
                 let body = LinkIn { oldnodeid: file };
                 let names = |_: &mut Self| vec![change(dir, n, 0, file)];
-                // A barrier, as the session has it: its answer tells the mode that writes before it left.
+                // A barrier, as the session has it: its answer tells the mode that writes before it
+                // left.
                 self.request(Opcode::LINK, dir, &[body.as_bytes(), n, nul], [file, 0], names);
             }
             Op::Begin { file, at, length, seed, kill } => {

@@ -36,7 +36,8 @@ pub enum FlushBy {
 pub struct CheckpointSettings {
     /// How the daemon is made to write.
     pub flush: FlushBy,
-    /// Applications that ask for their data to be safe wait for the next checkpoint, and cause none.
+    /// Applications that ask for their data to be safe wait for the next checkpoint, and cause
+    /// none.
     pub syncs_wait: bool,
     /// Bytes in the overlay at which one is due.
     pub dirty_bytes: u64,
@@ -86,7 +87,8 @@ impl<M: Memory> Control<'_, M> {
         self.memory.store(W_ASKED, self.checkpoints_asked().wrapping_add(1));
     }
 
-    /// How often the supervisor has declared that whoever waits for a checkpoint to be safe is to hear that it is not.
+    /// How often the supervisor has declared that whoever waits for a checkpoint to be safe is to
+    /// hear that it is not.
     #[inline]
     pub fn syncs_failed(&self) -> u64 {
         self.memory.load(W_SYNCS_FAILED)
@@ -108,7 +110,8 @@ impl<M: Memory> Control<'_, M> {
         self.memory.store(W_TRIM, self.trims_asked().wrapping_add(1));
     }
 
-    /// The generation that was told that its mount has gone, so that it writes what it holds and ends.
+    /// The generation that was told that its mount has gone, so that it writes what it holds and
+    /// ends.
     pub fn retiring(&self) -> Option<u32> {
         let word = self.memory.load(W_RETIRING);
         (high(word) != 0).then_some(low(word))
@@ -129,8 +132,8 @@ impl<M: Memory> Control<'_, M> {
         self.memory.store(W_FORWARD_LENGTH, records);
     }
 
-    /// After how many records of the op-log of which epoch a daemon was to be ended for a checkpoint on the way, the last time
-    /// that this was considered; 0: not at all.
+    /// After how many records of the op-log of which epoch a daemon was to be ended for a
+    /// checkpoint on the way, the last time that this was considered; 0: not at all.
     pub fn forward_aim(&self) -> (u32, u32) {
         let word = self.memory.load(W_FORWARD_AIM);
         (high(word), low(word))
@@ -153,7 +156,8 @@ impl<M: Memory> Control<'_, M> {
         self.memory.store_words(W_LOGGED, [records, bytes]);
     }
 
-    /// How many checkpoints have failed because the daemon could not write, and the last one's errno.
+    /// How many checkpoints have failed because the daemon could not write, and the last one's
+    /// errno.
     pub fn checkpoints_failed(&self) -> (u32, u32) {
         let word = self.memory.load(W_FAILED);
         (high(word), low(word))

@@ -6,8 +6,8 @@ use belay_memory::Memory;
 use belay_memory::words::{high, low, pair};
 
 impl<M: Memory> Control<'_, M> {
-    /// What the reply was like for which `generation` was ended, if that is why it was: three lines, the rule, the
-    /// request and the reply.
+    /// What the reply was like for which `generation` was ended, if that is why it was: three
+    /// lines, the rule, the request and the reply.
     pub fn violation(&self, generation: u32) -> Option<Vec<u8>> {
         let text = self.take(W_VIOLATION + 1, 127);
         let of = self.memory.load(W_VIOLATION);
@@ -32,14 +32,15 @@ impl<M: Memory> Control<'_, M> {
         self.memory.store(W_OWN_SIGNAL, pair(generation, signal.unsigned_abs()));
     }
 
-    /// Which generation was doing records of the op-log again, and at which of them, if the last one to do so has not come
-    /// to the end of them.
+    /// Which generation was doing records of the op-log again, and at which of them, if the last
+    /// one to do so has not come to the end of them.
     pub fn forward(&self) -> Option<(u32, u32)> {
         let word = self.memory.load(W_FORWARD);
         low(word).checked_sub(1).map(|record| (high(word), record))
     }
 
-    /// `generation` is about to do that record of the op-log again; `None`: it has done all of them.
+    /// `generation` is about to do that record of the op-log again; `None`: it has done all of
+    /// them.
     pub fn set_forward(&self, generation: u32, record: Option<u32>) {
         let record = record.map_or(0, |record| record.saturating_add(1));
         self.memory.store(W_FORWARD, pair(generation, record));

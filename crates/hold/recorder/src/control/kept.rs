@@ -1,6 +1,6 @@
-//! What the daemon was seen to keep to itself, besides what is open: which is lost if it dies. A list with a bound, and the
-//! number of what found no room. Such a path is known again by two bits, so that it is counted once however often something is
-//! kept of it; of many, some are not counted.
+//! What the daemon was seen to keep to itself, besides what is open: which is lost if it dies. A
+//! list with a bound, and the number of what found no room. Such a path is known again by two bits,
+//! so that it is counted once however often something is kept of it; of many, some are not counted.
 //!
 //! A daemon may die while it is written: it is shorter then, and never names what is not so.
 
@@ -76,15 +76,16 @@ impl Kept {
         self.list.retain(|kept| kept.path != path);
     }
 
-    /// Takes all away that came by such requests. With any of them goes the number of what has no name: some of it may be
-    /// of that kind.
+    /// Takes all away that came by such requests. With any of them goes the number of what has no
+    /// name: some of it may be of that kind.
     pub fn clear(&mut self, is_one: impl Fn(u32) -> bool) {
         self.list.retain(|kept| !is_one(kept.opcode));
         self.more = 0;
         self.marks = [0; MARKS];
     }
 
-    /// What was called `old`, or is below that, is called `new` now. Gives whether `old` itself was in the list.
+    /// What was called `old`, or is below that, is called `new` now. Gives whether `old` itself was
+    /// in the list.
     pub fn rename(&mut self, old: &[u8], new: &[u8]) -> bool {
         let mut found = false;
         self.remove(new);

@@ -22,7 +22,8 @@ pub enum Loss {
     Data = 3,
     /// An open file or directory that a successor cannot have open again.
     Handle = 4,
-    /// What was acknowledged of a file is neither stored nor on record: it is lost if the daemon dies now.
+    /// What was acknowledged of a file is neither stored nor on record: it is lost if the daemon
+    /// dies now.
     Unstored = 5,
     /// What was told as that, in the same words, is stored now.
     Stored = 6,
@@ -35,8 +36,8 @@ pub enum Loss {
 }
 
 impl<M: Memory> Control<'_, M> {
-    /// Tells the supervisor that something is lost: which object, and what of it. Once for each object: the ring is
-    /// short. Wake the supervisor after it.
+    /// Tells the supervisor that something is lost: which object, and what of it. Once for each
+    /// object: the ring is short. Wake the supervisor after it.
     pub fn lose(&self, loss: Loss, what: &str) {
         let index = self.memory.add(W_LOSS_TOP, 1);
         let at = loss_at(index);
@@ -53,8 +54,9 @@ impl<M: Memory> Control<'_, M> {
         self.memory.load(W_LOSS_TOP)
     }
 
-    /// The losses with indices in `from..loss_top()`, as far as they are still held, up to the first that is just being told; and
-    /// the index from which on to ask next. What a daemon has made of them is left out, or is text of any kind.
+    /// The losses with indices in `from..loss_top()`, as far as they are still held, up to the
+    /// first that is just being told; and the index from which on to ask next. What a daemon has
+    /// made of them is left out, or is text of any kind.
     pub fn losses_since(&self, from: u64) -> (Vec<(Loss, String)>, u64) {
         let top = self.loss_top();
         let mut losses = Vec::new();

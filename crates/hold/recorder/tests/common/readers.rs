@@ -1,4 +1,5 @@
-//! Everything that reads a store, and what writes without believing what it finds: for memory that anybody scribbled over.
+//! Everything that reads a store, and what writes without believing what it finds: for memory that
+//! anybody scribbled over.
 
 use super::{Sim, fresh};
 use belay_memory::Memory;

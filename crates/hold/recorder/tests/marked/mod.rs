@@ -1,4 +1,5 @@
-//! Tables that a page has from the code, each between the marks `<!-- name -->` and `<!-- /name -->`.
+//! Tables that a page has from the code, each between the marks `<!-- name -->` and `<!-- /name
+//! -->`.
 
 // As all pages have them; a test uses a part of it.
 #[allow(dead_code)]

@@ -34,7 +34,8 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// A request fails because of a crash, or since a checkpoint cannot be made: reported, and nothing else suffers.
+    /// A request fails because of a crash, or since a checkpoint cannot be made: reported, and
+    /// nothing else suffers.
     pub(crate) fn fail(&mut self, parked: &Parked, errno: i32) -> Step {
         if !parked.answered {
             self.count(Counter::Failed);

@@ -1,9 +1,10 @@
-//! On whose behalf belay asks a daemon something, which may go by who asks: the process for whose sake it is, not root,
-//! whom a daemon may refuse, or show something else.
+//! On whose behalf belay asks a daemon something, which may go by who asks: the process for whose
+//! sake it is, not root, whom a daemon may refuse, or show something else.
 //!
-//! A request of belay's own names first who is entitled to it: who opened the file, or whose request waits for it. If the
-//! daemon refuses, it is asked again for the next who may be: root, at last the owner of the mount. What only opens a way
-//! for an instant (a file's mode that is widened) is asked by root first, as the opener may have lost the right to it.
+//! A request of belay's own names first who is entitled to it: who opened the file, or whose
+//! request waits for it. If the daemon refuses, it is asked again for the next who may be: root, at
+//! last the owner of the mount. What only opens a way for an instant (a file's mode that is
+//! widened) is asked by root first, as the opener may have lost the right to it.
 
 use crate::flows::flow::{Flow, Task};
 use crate::flows::injection::Injection;
@@ -20,7 +21,8 @@ impl<M: Memory> Session<M> {
         self.life.set_owner(Caller { uid, gid, pid: 0 });
     }
 
-    /// Notes a request of belay's own that the daemon is about to get, and puts into it on whose behalf it is.
+    /// Notes a request of belay's own that the daemon is about to get, and puts into it on whose
+    /// behalf it is.
     pub(crate) fn note_asked(&mut self, task: &Task, injection: Injection, message: &mut [u8]) {
         let callers = self.callers(task, &injection);
         self.questions.ask(task.id, injection, message, callers);
@@ -39,7 +41,8 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// The request for whose sake belay puts the injected request `unique` to the daemon, if it is on record.
+    /// The request for whose sake belay puts the injected request `unique` to the daemon, if it is
+    /// on record.
     pub fn sake_of(&self, unique: u64) -> Option<(u64, Slot)> {
         let id = self.questions.get(unique)?.task;
         let unique = Unique::unmarked(self.tasks.find(id)?.flow.unique());

@@ -29,7 +29,8 @@ pub(crate) enum Flow {
     RollForward,
     /// Having the daemon write all that it holds, for a checkpoint.
     Flush(Errand<()>),
-    /// Having it store the file that is open by the handle with this key, which makes room in the op-log.
+    /// Having it store the file that is open by the handle with this key, which makes room in the
+    /// op-log.
     Store(Errand<u64>),
     /// Having it store the file with this key, which nobody has open.
     CloseBehind(Errand<u64>),

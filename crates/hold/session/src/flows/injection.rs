@@ -1,4 +1,5 @@
-//! Requests that belay puts to a daemon on its own behalf: which flow asks. What an answer means, that flow knows.
+//! Requests that belay puts to a daemon on its own behalf: which flow asks. What an answer means,
+//! that flow knows.
 
 use crate::flows::hide::state as hide;
 use crate::flows::listing::state as listing;

@@ -1,4 +1,5 @@
-//! What takes more than one message: parked requests and belay's own errands, each taken forward step by step.
+//! What takes more than one message: parked requests and belay's own errands, each taken forward
+//! step by step.
 //!
 //! | module | answers |
 //! | --- | --- |

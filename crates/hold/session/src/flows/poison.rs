@@ -26,7 +26,8 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// The daemon is about to be given a task's request: if all others wait for that, it is on trial.
+    /// The daemon is about to be given a task's request: if all others wait for that, it is on
+    /// trial.
     pub(crate) fn try_alone(&self, old: bool, parked: &mut Parked) {
         let tried = parked.solo.is_tried_by(self.life.generation()) && !parked.solo.is_asked_only();
         if !tried && self.is_alone(old, parked) {
@@ -34,8 +35,8 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// The daemon is about to be asked something for the sake of a task's request. It may be long on the way to its file:
-    /// what ends it meanwhile need have nothing to do with the request.
+    /// The daemon is about to be asked something for the sake of a task's request. It may be long
+    /// on the way to its file: what ends it meanwhile need have nothing to do with the request.
     pub(crate) fn ask_alone(&self, old: bool, parked: &mut Parked) {
         if !parked.solo.is_tried_by(self.life.generation()) && self.is_alone(old, parked) {
             parked.solo = parked.solo.begin_asking(self.life.generation());
@@ -88,8 +89,8 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// The daemon is through with a request on trial. Its slot may stay in use until the kernel has the reply,
-    /// and what kills the daemon in the meantime is another request.
+    /// The daemon is through with a request on trial. Its slot may stay in use until the kernel has
+    /// the reply, and what kills the daemon in the meantime is another request.
     pub(crate) fn acquit(&mut self, unique: u64) {
         if let Some((_, slot)) = self.slots.find(unique) {
             let solo = self.store.slot_solo(slot);

@@ -1,4 +1,5 @@
-//! A parked request: everything that has to be so before it can go to the daemon, or is answered without it.
+//! A parked request: everything that has to be so before it can go to the daemon, or is answered
+//! without it.
 
 use crate::flows::flow::Parked;
 use crate::flows::restore::missing::{Missed, Missing};
@@ -10,7 +11,8 @@ use belay_wire::errno::ESTALE;
 use belay_wire::{Request, Unique, build};
 
 impl<M: Memory> Session<M> {
-    /// What a parked request needs next. `task`: the number of its task; `old`: whether that comes before new work.
+    /// What a parked request needs next. `task`: the number of its task; `old`: whether that comes
+    /// before new work.
     pub(crate) fn request_step(&mut self, task: u64, old: &mut bool, parked: &mut Parked) -> Step {
         if let Some(step) = self.first_step(parked) {
             return step;
@@ -40,7 +42,8 @@ impl<M: Memory> Session<M> {
             return self.answer(parked, &build::reply_ok(request.header.unique));
         }
         match self.resolve(&message) {
-            // The kernel keeps what it asks about until it is answered, so this copy is of a request that was.
+            // The kernel keeps what it asks about until it is answered, so this copy is of a
+            // request that was.
             Err(Missing::Gone) if self.keeps_copies() && parked.resent.is_some() => {
                 self.unclaim(parked.slot.take());
                 return Step::Done;

@@ -24,8 +24,8 @@ impl<M: Memory> Session<M> {
         self.tasks.push(task);
     }
 
-    /// A request that the daemon has answered goes to it once more, and nobody hears of that answer. The node with the key `first` is
-    /// looked up before.
+    /// A request that the daemon has answered goes to it once more, and nobody hears of that
+    /// answer. The node with the key `first` is looked up before.
     pub(crate) fn put_again(&mut self, unique: u64, message: Vec<u8>, slot: Slot, first: u64) {
         if let Some(id) = self.tasks.awaiting(unique) {
             self.with_parked(id, |parked| parked.looked.first = Some(first));

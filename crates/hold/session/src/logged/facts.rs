@@ -92,7 +92,8 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// The number of the file that a node is, the same for all of its links: its inode number, if the daemon has such.
+    /// The number of the file that a node is, the same for all of its links: its inode number, if
+    /// the daemon has such.
     fn file_of(&self, key: u64) -> [u64; 2] {
         let node = self.store.node_by_key(key).filter(|node| !self.is_pinned(*node));
         match node.filter(|_| self.control().has(Flags::OWN_INODES)) {

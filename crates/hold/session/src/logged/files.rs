@@ -1,5 +1,5 @@
-//! What is on record where the daemon stores the content of files one by one, and all else at once (policy `buffer`,
-//! docs/buffer.md): what changes the content of a file, until that is stored.
+//! What is on record where the daemon stores the content of files one by one, and all else at once
+//! (policy `buffer`, docs/buffer.md): what changes the content of a file, until that is stored.
 //!
 //! All records of a file go at once, so that what is left never is older than what was stored.
 
@@ -89,12 +89,13 @@ impl<M: Memory> Session<M> {
             return;
         }
         let stored = match opcode {
-            // All handles were released after what came by them; but a length may have been set by none.
+            // All handles were released after what came by them; but a length may have been set by
+            // none.
             Opcode::RELEASE => closed && (alone || !self.by_release()),
             Opcode::FLUSH if self.by_close() => false,
             Opcode::FSYNC if self.by_release() => false,
-            // All at once: of what came by another handle nobody knows, and by one that only reads nothing need be stored.
-            // Both begin with their handle.
+            // All at once: of what came by another handle nobody knows, and by one that only reads
+            // nothing need be stored. Both begin with their handle.
             _ => {
                 alone
                     && get_u64(body, 0)
@@ -108,8 +109,8 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// The kernel is not told what a RELEASE comes to: who has written has its success, and will not hear of this otherwise. What is on
-    /// record of the file stays there.
+    /// The kernel is not told what a RELEASE comes to: who has written has its success, and will
+    /// not hear of this otherwise. What is on record of the file stays there.
     pub(crate) fn tell_refused(&mut self, file: u64, errno: i32) {
         if errno == ENOSYS || !self.holds(file) || self.stores.has_told_most() {
             return;

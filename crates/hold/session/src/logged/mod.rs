@@ -1,11 +1,11 @@
 //! What completed requests leave in the op-log (Membrane, section 3.5.2), under the policy `epoch`.
 //!
-//! A record is appended within the change that the reply makes, before that is final. A daemon that dies
-//! between the two leaves a record too many, which its successor takes back ([`Session::keep_log`]): the
-//! request was not answered, and is replayed.
+//! A record is appended within the change that the reply makes, before that is final. A daemon that
+//! dies between the two leaves a record too many, which its successor takes back
+//! ([`Session::keep_log`]): the request was not answered, and is replayed.
 //!
-//! Records speak of nodes by the kernel's keys. So that they can be found again, whatever becomes of
-//! them later, the first record that speaks of a node also says where it is.
+//! Records speak of nodes by the kernel's keys. So that they can be found again, whatever becomes
+//! of them later, the first record that speaks of a node also says where it is.
 //!
 //! | module | answers |
 //! | --- | --- |
@@ -56,8 +56,9 @@ fn bytes_of(sizes: &Sizes) -> u64 {
 }
 
 impl<M: Memory> Session<M> {
-    /// Makes the session keep `log`. To be called right after it was attached, if the policy is `epoch`: what the log tells
-    /// decides how requests in flight are settled. Where they are copied they come back only here.
+    /// Makes the session keep `log`. To be called right after it was attached, if the policy is
+    /// `epoch`: what the log tells decides how requests in flight are settled. Where they are
+    /// copied they come back only here.
     ///
     /// # Errors
     /// If the log is damaged.
@@ -78,7 +79,8 @@ impl<M: Memory> Session<M> {
         }
         let leaves_nothing = self.leaves_nothing();
         for (_, request) in self.store.slot_requests().filter(|_| leaves_nothing) {
-            // Of what was not answered nothing is left, unless belay had begun to carry it out itself.
+            // Of what was not answered nothing is left, unless belay had begun to carry it out
+            // itself.
             if request.state == SlotState::Started && !sakes.contains(&request.unique) {
                 self.slots.know(request.unique, Progress::Untouched);
             }
@@ -101,8 +103,8 @@ impl<M: Memory> Session<M> {
         self.logged.log().map(Oplog::sizes)
     }
 
-    /// Whether the log has grown so much that a checkpoint is due: it has more than `most` bytes, or half of the room
-    /// is taken. The rest is for what comes until it is made.
+    /// Whether the log has grown so much that a checkpoint is due: it has more than `most` bytes,
+    /// or half of the room is taken. The rest is for what comes until it is made.
     pub fn is_log_long(&self, most: u64) -> bool {
         self.logged.log().is_some_and(|log| {
             let sizes = log.sizes();
@@ -118,7 +120,8 @@ impl<M: Memory> Session<M> {
         self.logged.log().map_or(0, Oplog::next_page)
     }
 
-    /// Bytes of the memory that the log does not use now. They may be given back while the session is held.
+    /// Bytes of the memory that the log does not use now. They may be given back while the session
+    /// is held.
     pub fn log_spare(&self) -> [Range<usize>; 3] {
         self.logged.log().map_or([0..0, 0..0, 0..0], Oplog::spare)
     }
@@ -150,7 +153,8 @@ impl<M: Memory> Session<M> {
     /// Whether what the daemon has done for a request cannot be put on record.
     #[inline]
     pub(crate) fn is_unrecordable(&self, slot: Slot, opcode: Opcode) -> bool {
-        // What is settled is what had begun, one at a time: the rest of the room is for that as well.
+        // What is settled is what had begun, one at a time: the rest of the room is for that as
+        // well.
         self.logged.log().is_some_and(Oplog::is_exhausted)
             && !self.life.is_settling()
             && !self.buffers_files()

@@ -1,4 +1,5 @@
-//! What belay has asked a daemon for by itself changes the image as well: hiding files that are open.
+//! What belay has asked a daemon for by itself changes the image as well: hiding files that are
+//! open.
 
 use super::facts::Before;
 use super::{Change, Sent};
@@ -83,7 +84,8 @@ impl<M: Memory> Session<M> {
             let before = Before { names: self.names_of(&sent), changes, name: 0 };
             let mut reply = reply.to_vec();
             if let Question::HideByLink { node } = question {
-                // The daemon's id: the kernel never hears of this reply, and of the file it knows the other name.
+                // The daemon's id: the kernel never hears of this reply, and of the file it knows
+                // the other name.
                 let key = self.store.key(*node);
                 let _ = put_u64(&mut reply, belay_wire::ENTRY_OFFSET, key);
             }

@@ -55,10 +55,10 @@ impl Cookies {
     }
 }
 
-/// Cookie of the last entry, and where that ends. Found from the end, for a listing of a large directory has thousands:
-/// behind its fixed part a record has its name and at most 7 zeros, so the nearest place from which
-/// that is so, back from the end, is where the last one starts. (No name has a zero byte, so none
-/// can hold what looks like a length.)
+/// Cookie of the last entry, and where that ends. Found from the end, for a listing of a large
+/// directory has thousands: behind its fixed part a record has its name and at most 7 zeros, so the
+/// nearest place from which that is so, back from the end, is where the last one starts. (No name
+/// has a zero byte, so none can hold what looks like a length.)
 pub(crate) fn last_cookie(entries: &[u8]) -> Option<(u64, usize)> {
     let mut at = entries.len() & !7;
     while let Some(before) = at.checked_sub(8) {

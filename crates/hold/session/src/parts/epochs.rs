@@ -1,7 +1,7 @@
 //! Epochs, as the session sees them, and how far the checkpoint under way is.
 
-/// How long a checkpoint may hold up all requests before it has begun to flush, in ns. A request that
-/// takes longer is none of its business: the next one will find it done.
+/// How long a checkpoint may hold up all requests before it has begun to flush, in ns. A request
+/// that takes longer is none of its business: the next one will find it done.
 const PATIENCE: u64 = 500_000_000;
 /// How long after a failed checkpoint the next one is tried, in ns.
 const PAUSE: u64 = 1_000_000_000;
@@ -33,8 +33,8 @@ pub(crate) enum Flush {
 }
 
 impl Flush {
-    /// How far it is when the daemon has answered with `errno`, and by this handle if it has opened something. `nothing`:
-    /// it cannot write, and holds nothing.
+    /// How far it is when the daemon has answered with `errno`, and by this handle if it has opened
+    /// something. `nothing`: it cannot write, and holds nothing.
     fn after(self, errno: i32, fh: Option<u64>, nothing: bool) -> Self {
         match (self, errno, fh) {
             (Self::Syncing(fh), ..) if nothing => Self::Synced(fh),
@@ -68,8 +68,8 @@ pub(crate) struct Epochs {
     /// When that began.
     since: u64,
     flush: Flush,
-    /// The epoch of which requests that came back after a crash or restart are: nothing has been answered
-    /// since. 0 if something has.
+    /// The epoch of which requests that came back after a crash or restart are: nothing has been
+    /// answered since. 0 if something has.
     settled: u64,
     /// A checkpoint has failed: when the next one may begin.
     again: u64,

@@ -17,8 +17,8 @@ pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
 pub(crate) struct Hidden {
     /// Nodes kept open under hidden names.
     nodes: Vec<Node>,
-    /// Files whose links the daemon is to count right: the latest request of the kernel when that came to be, and the name that each
-    /// had.
+    /// Files whose links the daemon is to count right: the latest request of the kernel when that
+    /// came to be, and the name that each had.
     lone: HashMap<Node, (u64, String)>,
     /// Who may remove hidden files.
     removers: HashMap<Node, Caller>,
@@ -89,7 +89,8 @@ impl Hidden {
         self.lone.insert(node, (0, path));
     }
 
-    /// The name of such a file is gone: what the kernel asks behind the request `newest` is to be counted right.
+    /// The name of such a file is gone: what the kernel asks behind the request `newest` is to be
+    /// counted right.
     pub(crate) fn begin_lone(&mut self, node: Node, newest: u64) {
         if let Some((since, _)) = self.lone.get_mut(&node) {
             *since = newest;
@@ -101,7 +102,8 @@ impl Hidden {
         self.lone.get(&node).is_some_and(|(newest, _)| unique <= *newest)
     }
 
-    /// How many links it has is not looked at any more. Gives the name that it had, if that is known.
+    /// How many links it has is not looked at any more. Gives the name that it had, if that is
+    /// known.
     pub(crate) fn end_lone(&mut self, node: Node) -> Option<String> {
         self.lone.remove(&node).map(|(_, path)| path)
     }

@@ -43,13 +43,15 @@ impl Life {
         self.generation
     }
 
-    /// The life whose ids the daemon understands: its own, or the first one's if it calls nodes and handles the same in all lives.
+    /// The life whose ids the daemon understands: its own, or the first one's if it calls nodes and
+    /// handles the same in all lives.
     #[inline]
     pub(crate) fn ids(&self) -> u32 {
         if self.keeps_records() { 0 } else { self.generation }
     }
 
-    /// Whether the daemon keeps records of its own of what it has done, in which ids mean the same in all of its lives.
+    /// Whether the daemon keeps records of its own of what it has done, in which ids mean the same
+    /// in all of its lives.
     #[inline]
     pub(crate) fn keeps_records(&self) -> bool {
         self.has(Options::RECORDS)
@@ -66,7 +68,8 @@ impl Life {
         self.options |= Options::NO_RESEND;
     }
 
-    /// Whether nobody but the daemon changes what is behind the mount, so that a node's type is known for good.
+    /// Whether nobody but the daemon changes what is behind the mount, so that a node's type is
+    /// known for good.
     #[inline]
     pub(crate) fn owns_types(&self) -> bool {
         self.options.intersects(Options::TRANSACTION | Options::EPOCH | Options::RECORDS)

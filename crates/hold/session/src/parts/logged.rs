@@ -100,7 +100,8 @@ impl<M: Memory> Logged<M> {
         self.time = time;
     }
 
-    /// Whether a request is being answered without the daemon, so that nothing of it goes on record.
+    /// Whether a request is being answered without the daemon, so that nothing of it goes on
+    /// record.
     pub(crate) fn is_answering(&self) -> bool {
         self.answering
     }
@@ -125,8 +126,8 @@ impl<M: Memory> Logged<M> {
         self.begun.contains_key(&unique)
     }
 
-    /// A request that changes something goes to the daemon: keeps its data, for which offset they are, and its body if
-    /// that is `long`.
+    /// A request that changes something goes to the daemon: keeps its data, for which offset they
+    /// are, and its body if that is `long`.
     pub(crate) fn begin(
         &mut self,
         unique: u64,
@@ -155,8 +156,8 @@ impl<M: Memory> Logged<M> {
         self.begun.remove(&unique).unwrap_or(Begun { time: self.time, ..Begun::default() })
     }
 
-    /// Whether the log has taken a record, with the data that are kept in `begun`. What that says of nodes is known only
-    /// then. Without a log it has.
+    /// Whether the log has taken a record, with the data that are kept in `begun`. What that says
+    /// of nodes is known only then. Without a log it has.
     pub(crate) fn append(
         &mut self,
         facts: &Facts,

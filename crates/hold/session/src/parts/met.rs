@@ -1,4 +1,5 @@
-//! Which names this life's daemon has been asked for: a table of fixed size. What that has lost counts as not asked for.
+//! Which names this life's daemon has been asked for: a table of fixed size. What that has lost
+//! counts as not asked for.
 
 use std::hash::BuildHasher;
 

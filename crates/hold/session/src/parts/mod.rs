@@ -1,5 +1,5 @@
-//! The parts of the session: each owns its state, promises something by its methods, and knows nothing of the flows that
-//! use it. What a part needs of the record it is handed.
+//! The parts of the session: each owns its state, promises something by its methods, and knows
+//! nothing of the flows that use it. What a part needs of the record it is handed.
 //!
 //! | part | owns |
 //! | --- | --- |

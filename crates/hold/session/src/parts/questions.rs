@@ -1,7 +1,8 @@
 //! What belay has asked the daemon by itself, and what waits for the answers.
 //!
-//! The kernel sends no FORGET of a node that it has a request for, and knows nothing of belay's requests. So the daemon is
-//! told to forget nothing before it has answered all that it may have been asked about it until then.
+//! The kernel sends no FORGET of a node that it has a request for, and knows nothing of belay's
+//! requests. So the daemon is told to forget nothing before it has answered all that it may have
+//! been asked about it until then.
 
 use super::caller::Callers;
 use belay_wire::{Ids, Opcode, Request, Unique, fields, get_u64, put_u64};
@@ -54,15 +55,15 @@ impl<Q> Default for Questions<Q> {
 }
 
 impl<Q> Questions<Q> {
-    /// Header of a question about the daemon's node `id`, with a number of its own. In whose name it is asked is seen to
-    /// later, see [`Self::ask`].
+    /// Header of a question about the daemon's node `id`, with a number of its own. In whose name
+    /// it is asked is seen to later, see [`Self::ask`].
     pub(crate) fn ids(&mut self, id: u64) -> Ids {
         self.last += 2;
         Ids { unique: Unique::own(self.last).word(), nodeid: id, uid: 0, gid: 0, pid: 0 }
     }
 
-    /// Notes a question that the daemon is about to get for a task, and puts into it who asks: the first of `callers`; the
-    /// others if the daemon refuses; as it is if there are none.
+    /// Notes a question that the daemon is about to get for a task, and puts into it who asks: the
+    /// first of `callers`; the others if the daemon refuses; as it is if there are none.
     pub(crate) fn ask(&mut self, task: u64, question: Q, message: &mut [u8], mut callers: Callers) {
         let unique = get_u64(message, 8).unwrap_or(0);
         let opcode = Request::parse(message).map_or(Opcode(0), |request| request.opcode());
@@ -119,8 +120,8 @@ impl<Q> Questions<Q> {
         Unique::new(unique).own_number() > self.last
     }
 
-    /// Nodes that the daemon is to forget (its id, how many lookups): gives those that it can be told of now. The others
-    /// are withheld.
+    /// Nodes that the daemon is to forget (its id, how many lookups): gives those that it can be
+    /// told of now. The others are withheld.
     #[inline]
     pub(crate) fn withhold(&mut self, forgets: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
         if self.asked.is_empty() {

@@ -1,7 +1,7 @@
 //! What is being brought back in this life, and what this life has shown so far.
 //!
-//! Nodes and handles of the record get numbers again that others had: whoever asks about one that may have gone compares
-//! keys.
+//! Nodes and handles of the record get numbers again that others had: whoever asks about one that
+//! may have gone compares keys.
 
 use super::met::Met;
 use belay_recorder::{Handle, Node};
@@ -51,7 +51,8 @@ pub(crate) struct Doubt {
 }
 
 impl Doubt {
-    /// Whether `entry`, shown as `name` in `parent`, is the directory with this key: files below it can tell.
+    /// Whether `entry`, shown as `name` in `parent`, is the directory with this key: files below it
+    /// can tell.
     pub(crate) fn new(
         key: u64,
         (parent, name): (Node, &[u8]),
@@ -67,7 +68,8 @@ impl Doubt {
         Some((id, &self.ways.last()?.get(self.ids.len())?.0))
     }
 
-    /// The answer to that. Gives the node that it led to, and whether that is the file at the way's end.
+    /// The answer to that. Gives the node that it led to, and whether that is the file at the way's
+    /// end.
     pub(crate) fn go_on(&mut self, answer: Option<&EntryOut>) -> Option<(Node, bool)> {
         let at = self.ids.len();
         self.ids.extend(answer.map(|entry| entry.nodeid));
@@ -97,11 +99,13 @@ pub(crate) struct Restored {
     reopening: HashMap<Handle, Reopen>,
     /// Directories of which it is not known whether they are what they were.
     doubts: HashMap<Node, Doubt>,
-    /// Handles that the daemon has opened again for reading only, and by which error it refused more.
+    /// Handles that the daemon has opened again for reading only, and by which error it refused
+    /// more.
     read_only: HashMap<Handle, i32>,
     /// Handles by which something that is written comes again, and goes to its place.
     placed: HashSet<Handle>,
-    /// What applications see of a file whose number they keep, by the number that the daemon has for it in this life.
+    /// What applications see of a file whose number they keep, by the number that the daemon has
+    /// for it in this life.
     shown: HashMap<u64, u64>,
     /// Keys of nodes that were looked up because their number was another's as well.
     asked: HashSet<u64>,
@@ -110,7 +114,8 @@ pub(crate) struct Restored {
 }
 
 impl Restored {
-    /// Nothing is brought back yet. In lives after the first, names are kept that the daemon was asked for.
+    /// Nothing is brought back yet. In lives after the first, names are kept that the daemon was
+    /// asked for.
     pub(crate) fn new(successor: bool) -> Self {
         Self { met: successor.then(Met::default), ..Self::default() }
     }
@@ -206,7 +211,8 @@ impl Restored {
         }
     }
 
-    /// Something that is written by a handle comes again: the handle is to be opened so that it goes to its place.
+    /// Something that is written by a handle comes again: the handle is to be opened so that it
+    /// goes to its place.
     pub(crate) fn place(&mut self, handle: Handle) {
         self.placed.insert(handle);
     }
@@ -216,7 +222,8 @@ impl Restored {
         self.placed.contains(&handle)
     }
 
-    /// A handle can be opened for reading only, as the daemon refuses more by this error. `false` if that was known.
+    /// A handle can be opened for reading only, as the daemon refuses more by this error. `false`
+    /// if that was known.
     pub(crate) fn make_read_only(&mut self, handle: Handle, errno: i32) -> bool {
         self.read_only.insert(handle, errno).is_none()
     }
@@ -247,8 +254,8 @@ impl Restored {
         self.doubts.remove(&node).filter(|doubt| doubt.key == key)
     }
 
-    /// Applications see the number `seen` of a file that has the number `own` for the daemon in this life. Of a record
-    /// with `live` nodes a number is kept as long as one `is_shown` by it.
+    /// Applications see the number `seen` of a file that has the number `own` for the daemon in
+    /// this life. Of a record with `live` nodes a number is kept as long as one `is_shown` by it.
     pub(crate) fn show(
         &mut self,
         (own, seen): (u64, u64),
@@ -266,8 +273,8 @@ impl Restored {
         self.shown.get(&own).copied()
     }
 
-    /// The node with this key is looked up because its number is another's as well. Of a record with `live` nodes that is
-    /// kept as long as the node `is_live`.
+    /// The node with this key is looked up because its number is another's as well. Of a record
+    /// with `live` nodes that is kept as long as the node `is_live`.
     pub(crate) fn ask(&mut self, key: u64, live: usize, is_live: impl Fn(u64) -> bool) {
         if self.asked.len() > live + FEW {
             self.asked.retain(|key| is_live(*key));

@@ -1,5 +1,5 @@
-//! Who goes on next: parked tasks in their order, names that one of them has for itself, and what is to be handed out.
-//! What a task is about, only its flow knows.
+//! Who goes on next: parked tasks in their order, names that one of them has for itself, and what
+//! is to be handed out. What a task is about, only its flow knows.
 
 use crate::work::Work;
 use std::collections::VecDeque;
@@ -130,8 +130,8 @@ impl<F> Scheduler<F> {
         Some(task.id)
     }
 
-    /// The daemon has replied to `unique`: a task that waited for that is over, and its names are free. Gives whether one
-    /// did.
+    /// The daemon has replied to `unique`: a task that waited for that is over, and its names are
+    /// free. Gives whether one did.
     pub(crate) fn end_awaiting(&mut self, unique: u64) -> bool {
         let waits = |task: &Task<F>| task.wait == Wait::Reply(unique);
         let over = self.tasks.iter().position(waits).and_then(|index| self.tasks.remove(index));
@@ -141,7 +141,8 @@ impl<F> Scheduler<F> {
         over.is_some()
     }
 
-    /// The task with this number goes in front of the place `index`, if it is behind it. Gives whether it was.
+    /// The task with this number goes in front of the place `index`, if it is behind it. Gives
+    /// whether it was.
     pub(crate) fn put_before(&mut self, index: usize, id: u64) -> bool {
         let at = self.tasks.iter().position(|task| task.id == id).filter(|at| *at > index);
         let Some(task) = at.and_then(|at| self.tasks.remove(at)) else { return false };

@@ -1,8 +1,8 @@
 //! Requests of the kernel that are in somebody's hands, and the slots of the record that hold them.
 //!
-//! Invariants: a slot is in one place at a time: free, with a request that is not settled, left over, or with whoever has
-//! claimed it. A slot whose reply is on its way may become free in the record at any time; it is taken back by
-//! [`Slots::reap`].
+//! Invariants: a slot is in one place at a time: free, with a request that is not settled, left
+//! over, or with whoever has claimed it. A slot whose reply is on its way may become free in the
+//! record at any time; it is taken back by [`Slots::reap`].
 
 use crate::decision::Progress;
 use belay_memory::Memory;
@@ -17,8 +17,8 @@ pub(crate) struct Active {
     pub(crate) slot: Slot,
     /// As in the slot; here so that most replies are settled without a look at it.
     pub(crate) opcode: Opcode,
-    /// Its reply is on its way to the kernel, or will be without the session: the slot may become free
-    /// at any time, and belongs to whoever has the reply.
+    /// Its reply is on its way to the kernel, or will be without the session: the slot may become
+    /// free at any time, and belongs to whoever has the reply.
     pub(crate) sent: bool,
 }
 
@@ -40,7 +40,8 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// No slots yet. `known`: how far the dead generation had come with requests, as far as that is known.
+    /// No slots yet. `known`: how far the dead generation had come with requests, as far as that is
+    /// known.
     pub(crate) fn new(known: HashMap<u64, Progress>) -> Self {
         Self { known, ..Self::default() }
     }
@@ -164,8 +165,8 @@ impl Slots {
         self.expects = shape;
     }
 
-    /// Hands on the request that was begun last, if its reply may need no session. `expect` says whether somebody else
-    /// settles it from now on.
+    /// Hands on the request that was begun last, if its reply may need no session. `expect` says
+    /// whether somebody else settles it from now on.
     #[inline]
     pub(crate) fn let_go(&mut self, expect: impl FnOnce(&Active, Shape) -> Option<bool>) {
         if let Some(shape) = self.expects.take()

@@ -1,5 +1,5 @@
-//! Files that the daemon stores one by one (policy `buffer`): which are being stored, by whose request, and what was said
-//! of those that are not.
+//! Files that the daemon stores one by one (policy `buffer`): which are being stored, by whose
+//! request, and what was said of those that are not.
 
 use belay_wire::{Opcode, OpcodeSet, Request, Unique};
 use smallvec::SmallVec;
@@ -32,14 +32,15 @@ enum Relief {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Stores {
-    /// Requests under way by which a file may be stored, since whose start nothing has come on record of it: number and
-    /// file. What comes while such a request is carried out may have come too late for it.
+    /// Requests under way by which a file may be stored, since whose start nothing has come on
+    /// record of it: number and file. What comes while such a request is carried out may have come
+    /// too late for it.
     under_way: SmallVec<[(u64, u64); 4]>,
     relief: Relief,
     /// Files that the daemon did not store.
     vain: SmallVec<[u64; 4]>,
-    /// Files that belay has open, or is opening: key, the daemon's ids of the file and of the handle. While it is so,
-    /// nobody else's close stores them.
+    /// Files that belay has open, or is opening: key, the daemon's ids of the file and of the
+    /// handle. While it is so, nobody else's close stores them.
     open: SmallVec<[(u64, u64, Option<u64>); 2]>,
     /// Files of which acknowledged data is neither stored nor on record, and what was said of each.
     told_unstored: HashMap<u64, String>,
@@ -156,8 +157,8 @@ impl Stores {
         Some((*id, (*fh)?))
     }
 
-    /// Whether it is to be told that data of a file is neither stored nor on record: once for each file, and of so many
-    /// at most.
+    /// Whether it is to be told that data of a file is neither stored nor on record: once for each
+    /// file, and of so many at most.
     pub(crate) fn tells_unstored(&self, file: u64) -> bool {
         self.told_unstored.len() < MOST && !self.told_unstored.contains_key(&file)
     }

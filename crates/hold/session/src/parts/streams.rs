@@ -37,14 +37,14 @@ impl Remainder {
         self.failed
     }
 
-    /// What to ask for next: the kind of listing, where one with attributes is `wanted`, and from which cookie on. `None`
-    /// if the successor's listing is complete.
+    /// What to ask for next: the kind of listing, where one with attributes is `wanted`, and from
+    /// which cookie on. `None` if the successor's listing is complete.
     pub(crate) fn to_ask(&self, wanted: bool) -> Option<(bool, u64)> {
         (!self.complete).then_some((wanted != self.other_kind, self.next))
     }
 
-    /// Takes a part of the successor's listing: what it answered, without header, and by which error. `plus`: with
-    /// attributes.
+    /// Takes a part of the successor's listing: what it answered, without header, and by which
+    /// error. `plus`: with attributes.
     pub(crate) fn take(&mut self, plus: bool, errno: i32, body: &[u8]) {
         let first = self.listing.is_empty();
         if matches!(errno, ENOSYS | EOPNOTSUPP) && first && !self.other_kind {
@@ -68,13 +68,15 @@ impl Remainder {
         self.complete = body.is_empty() || (errno != 0 && first);
     }
 
-    /// The item that comes next in a stream that stands at `cookie`, if it goes on where it was served last.
+    /// The item that comes next in a stream that stands at `cookie`, if it goes on where it was
+    /// served last.
     pub(crate) fn served_at(&self, cookie: u64) -> Option<usize> {
         self.served.filter(|(served, _)| *served == cookie).map(|(_, at)| at)
     }
 
-    /// The stream stands elsewhere: `given` are the entries of its record up to there, `later` those behind. Comes first
-    /// what an earlier reply gave out behind that, in its order and with its positions.
+    /// The stream stands elsewhere: `given` are the entries of its record up to there, `later`
+    /// those behind. Comes first what an earlier reply gave out behind that, in its order and with
+    /// its positions.
     pub(crate) fn stand(&mut self, given: &[u8], later: &[u8]) {
         let mut left: HashMap<&[u8], &Item> =
             self.listing.iter().map(|item| (&item.name[..], item)).collect();
@@ -91,8 +93,8 @@ impl Remainder {
         self.pending.extend(others.cloned());
     }
 
-    /// Serves items from `at` on, in at most `limit` bytes; `plus`: with attributes. Gives the reply's entries, and those
-    /// that are to go on record.
+    /// Serves items from `at` on, in at most `limit` bytes; `plus`: with attributes. Gives the
+    /// reply's entries, and those that are to go on record.
     pub(crate) fn serve(
         &mut self,
         mut at: usize,

@@ -12,7 +12,8 @@ use belay_wire::abi::{
 use belay_wire::{CREATE_OPEN_OFFSET, ENTRY_OFFSET, Opcode, Request};
 
 impl<M: Memory> Session<M> {
-    /// The changes of a successful reply. `None` if the store is full; an entry in it is the daemon's then.
+    /// The changes of a successful reply. `None` if the store is full; an entry in it is the
+    /// daemon's then.
     pub(crate) fn apply(
         &mut self,
         opcode: Opcode,

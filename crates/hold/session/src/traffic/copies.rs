@@ -1,4 +1,5 @@
-//! Requests where the kernel cannot send them again: they are read into copies, which outlive the daemon.
+//! Requests where the kernel cannot send them again: they are read into copies, which outlive the
+//! daemon.
 
 use crate::session::Session;
 use belay_memory::Memory;
@@ -13,8 +14,9 @@ impl<M: Memory> Session<M> {
         Some(slot)
     }
 
-    /// A slot for a request that was read before it was known that requests are copied: by a thread that slept in its read when INIT
-    /// came, which tells. It is copied now. `None` if all slots are in use.
+    /// A slot for a request that was read before it was known that requests are copied: by a thread
+    /// that slept in its read when INIT came, which tells. It is copied now. `None` if all slots
+    /// are in use.
     #[cold]
     pub fn copy_late(&mut self, message: &[u8]) -> Option<Slot> {
         let slot = self.claim_slot()?;
@@ -51,8 +53,9 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// Where requests are copied: everything the dead generation had comes back from the copies. To be called when the locks
-    /// that are to be taken again are parked: one of these requests may want what another owner held.
+    /// Where requests are copied: everything the dead generation had comes back from the copies. To
+    /// be called when the locks that are to be taken again are parked: one of these requests may
+    /// want what another owner held.
     pub(crate) fn requeue_copies(&mut self) {
         for (_, slot) in self.slots.leftovers() {
             let head = self.store.slot_copy_bytes(slot, 8);

@@ -1,4 +1,5 @@
-//! Daemons of an old minor version: the session has all messages in their newest form, see [`belay_wire::dialect`].
+//! Daemons of an old minor version: the session has all messages in their newest form, see
+//! [`belay_wire::dialect`].
 
 use crate::message::{Message, Outgoing, read};
 use crate::session::Session;
@@ -10,7 +11,8 @@ use belay_wire::abi::OutHeader;
 use belay_wire::{Dialect, Opcode, Unique};
 
 impl<M: Memory> Session<M> {
-    /// Learns what the first daemon has answered to INIT, which counts for all that follow: the kernel goes by it.
+    /// Learns what the first daemon has answered to INIT, which counts for all that follow: the
+    /// kernel goes by it.
     pub fn learn_dialect(&mut self) {
         let dialect = Dialect::of_init(&self.control().init_reply());
         self.life.speak(dialect);

@@ -3,8 +3,8 @@
 //!
 //! Such a request's slot is *expected back* from the instant in which the daemon gets it. Whoever
 //! has the reply takes the slot out of the table, and settles it here or by
-//! [`crate::Session::on_reply`]. Whoever comes later, because a daemon answers twice, finds it taken:
-//! that answer is none of belay's business, and the kernel refuses it.
+//! [`crate::Session::on_reply`]. Whoever comes later, because a daemon answers twice, finds it
+//! taken: that answer is none of belay's business, and the kernel refuses it.
 
 use crate::session::Session;
 use belay_memory::Memory;
@@ -58,8 +58,8 @@ enum Reply {
 }
 
 impl Reply {
-    /// That to a request of this kind: to GETATTR, if the kernel is to have what the daemon says; to LOOKUP, if nothing is known by
-    /// that name.
+    /// That to a request of this kind: to GETATTR, if the kernel is to have what the daemon says;
+    /// to LOOKUP, if nothing is known by that name.
     #[inline]
     fn to(opcode: Opcode) -> Option<Self> {
         match opcode {
@@ -172,7 +172,8 @@ impl Direct {
         self.entries.get((unique >> 1) as usize % ENTRIES)
     }
 
-    /// Notes a request, if there is room. Only for one caller at a time: the one that has the session.
+    /// Notes a request, if there is room. Only for one caller at a time: the one that has the
+    /// session.
     #[inline]
     fn expect(&self, expected: Expected) -> bool {
         let Some((unique, slot, shape)) = self.entry(expected.unique) else { return false };
@@ -231,23 +232,24 @@ impl<M: Memory> Session<M> {
         self.slots.expect(expects.then(|| Shape::of(request)));
     }
 
-    /// Whether the kernel gets the attributes of a node as the daemon tells them, and anything may be told: not where
-    /// its type is known for good. What makes that otherwise while the daemon is asked is under way together with this.
+    /// Whether the kernel gets the attributes of a node as the daemon tells them, and anything may
+    /// be told: not where its type is known for good. What makes that otherwise while the daemon is
+    /// asked is under way together with this.
     #[inline]
     fn passes_attributes(&self, node: Node) -> bool {
         !self.life.owns_types() && !self.shows(node)
     }
 
-    /// Whether nothing is known by the name that is looked up, so that nothing changes if it is not there. A successor notes which
-    /// names it was asked for.
+    /// Whether nothing is known by the name that is looked up, so that nothing changes if it is not
+    /// there. A successor notes which names it was asked for.
     #[inline]
     fn knows_nothing(&self, request: &Request<'_>, parent: Node) -> bool {
         let is_unknown = |name| self.store.dentry_find(parent, name).is_none();
         !self.restored.is_successor() && request.names().first.is_some_and(is_unknown)
     }
 
-    /// Notes the request that was just let through in `direct`, if its reply needs no session. To be
-    /// called before the daemon gets the request.
+    /// Notes the request that was just let through in `direct`, if its reply needs no session. To
+    /// be called before the daemon gets the request.
     #[inline]
     pub fn let_go(&mut self, direct: &Direct) {
         self.slots.let_go(|active, shape| {

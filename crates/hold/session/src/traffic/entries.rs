@@ -28,8 +28,8 @@ const STATX_INO: u32 = 0x100;
 impl<M: Memory> Session<M> {
     /// Finds or makes the node of an entry that the daemon returned for `name` in `parent`, counts
     /// a lookup for kernel and daemon, and turns the entry into the kernel's terms. Part of a
-    /// change. With `created`, the name did not exist before, so it is no older node. `None` if there is no room: then nothing is
-    /// counted, and the daemon is to forget one lookup.
+    /// change. With `created`, the name did not exist before, so it is no older node. `None` if
+    /// there is no room: then nothing is counted, and the daemon is to forget one lookup.
     pub(crate) fn entry(
         &mut self,
         parent: Node,
@@ -51,8 +51,9 @@ impl<M: Memory> Session<M> {
         Some(node)
     }
 
-    /// A lookup that was counted for kernel and daemon does not count: the kernel has not got the entry. What the daemon has counted by
-    /// nothing else it does not know from now on. Part of a change.
+    /// A lookup that was counted for kernel and daemon does not count: the kernel has not got the
+    /// entry. What the daemon has counted by nothing else it does not know from now on. Part of a
+    /// change.
     pub(crate) fn take_back(&mut self, node: Node) {
         if node == Node::ROOT {
             return;
@@ -94,7 +95,8 @@ impl<M: Memory> Session<M> {
                 // The daemon uses the id for something else now: the old node is gone from it.
                 self.store.unbind(known);
             } else if !has_links && self.is_gone(known) && old().is_some() {
-                // So has one that does not wait for FORGET when a name goes, and is asked for what another life had shown.
+                // So has one that does not wait for FORGET when a name goes, and is asked for what
+                // another life had shown.
                 counted = self.store.daemon_count(known);
                 self.store.unbind(known);
             } else if !has_links || old().is_none() {
@@ -104,13 +106,13 @@ impl<M: Memory> Session<M> {
                 self.index_links(known, kind, entry.attr.nlink, numbered);
                 return Some(known);
             }
-            // Another link of the file was asked for first: where nothing has told that the two are one, they are two for the
-            // kernel, which has the older one open, perhaps.
+            // Another link of the file was asked for first: where nothing has told that the two are
+            // one, they are two for the kernel, which has the older one open, perhaps.
         }
         let mut node = old();
-        // Not where another link is another node, also for the kernel: it would take the two for one inode, and
-        // leave out what it has to do about one of them (a rename over the other, say). Nor where a number of an earlier life
-        // may be another file's now.
+        // Not where another link is another node, also for the kernel: it would take the two for
+        // one inode, and leave out what it has to do about one of them (a rename over the other,
+        // say). Nor where a number of an earlier life may be another file's now.
         let links_are_one = !self.control().has(Flags::LINKS_APART) && !self.volatile();
         if node.is_none() && !created && has_links && !numbered && links_are_one {
             node = self.store.unbound_by_ino(self.life.ids(), entry.attr.ino, kind);
@@ -146,9 +148,10 @@ impl<M: Memory> Session<M> {
             && self.store.dentries(node).next().is_none()
     }
 
-    /// Whether the daemon has no inode numbers but its node ids. One other number tells that it has: from then on a
-    /// number that is the id is so by chance, as happens where both are small (ntfs-3g). Of one that keeps records both mean the same in
-    /// all of its lives, and the number stays when the kernel forgets the node.
+    /// Whether the daemon has no inode numbers but its node ids. One other number tells that it
+    /// has: from then on a number that is the id is so by chance, as happens where both are small
+    /// (ntfs-3g). Of one that keeps records both mean the same in all of its lives, and the number
+    /// stays when the kernel forgets the node.
     fn is_numbered(&self, entry: &EntryOut) -> bool {
         let own = self.control().has(Flags::OWN_INODES);
         if !own && entry.attr.ino != entry.nodeid {
@@ -157,7 +160,8 @@ impl<M: Memory> Session<M> {
         !own && entry.attr.ino == entry.nodeid && !self.life.keeps_records()
     }
 
-    /// The daemon has linked `node` and calls the link `id`: whether a file's links are one node for it shows here.
+    /// The daemon has linked `node` and calls the link `id`: whether a file's links are one node
+    /// for it shows here.
     pub(crate) fn learn_of_link(&self, node: Node, id: u64) {
         let apart = self.store.bound(node, self.life.ids()).is_some_and(|bound| bound != id);
         if apart && !self.control().has(Flags::LINKS_APART) {
@@ -209,8 +213,8 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// A reply with attributes of a node that the daemon knows: the number that it has from now on, and what applications are to
-    /// see. Part of a change.
+    /// A reply with attributes of a node that the daemon knows: the number that it has from now on,
+    /// and what applications are to see. Part of a change.
     pub(crate) fn show(&mut self, opcode: Opcode, node: Node, message: &mut [u8]) -> Option<()> {
         if !self.shows(node) {
             return Some(());

@@ -1,5 +1,6 @@
-//! Replies that break the protocol (Membrane, section 4.2): a daemon that gives one has a fault, and what it says next
-//! is worth no more than that. Such a reply is not passed on; its daemon is ended by the host, as if it had crashed.
+//! Replies that break the protocol (Membrane, section 4.2): a daemon that gives one has a fault,
+//! and what it says next is worth no more than that. Such a reply is not passed on; its daemon is
+//! ended by the host, as if it had crashed.
 
 use crate::message::{Outgoing, read};
 use crate::session::Session;
@@ -54,8 +55,9 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// The type of a node, if it can have no other: where nobody but the daemon changes what is behind the mount. By the
-    /// path of a file on a shared disk, a daemon may well find a directory one day.
+    /// The type of a node, if it can have no other: where nobody but the daemon changes what is
+    /// behind the mount. By the path of a file on a shared disk, a daemon may well find a directory
+    /// one day.
     fn unchanging(&self, key: u64) -> Option<u32> {
         if !self.life.owns_types() {
             return None;
@@ -64,8 +66,8 @@ impl<M: Memory> Session<M> {
         Some(self.store.kind(node)).filter(|kind| *kind != 0)
     }
 
-    /// A reply to what is not in hand. It may be a second one, or to INTERRUPT: the kernel knows. But to what it has not
-    /// asked yet there is no answer.
+    /// A reply to what is not in hand. It may be a second one, or to INTERRUPT: the kernel knows.
+    /// But to what it has not asked yet there is no answer.
     #[cold]
     pub(crate) fn on_unknown(&self, unique: u64) -> Outgoing {
         if self.slots.newest() != 0 && unique & !1 > self.slots.newest() {

@@ -1,10 +1,12 @@
-//! What a daemon keeps to itself of what it has acknowledged, where nobody has said that it does (policy `journal`, chosen
-//! by belay): what has left it, as far as its calls are seen, is of no concern here.
+//! What a daemon keeps to itself of what it has acknowledged, where nobody has said that it does
+//! (policy `journal`, chosen by belay): what has left it, as far as its calls are seen, is of no
+//! concern here.
 //!
-//! A file that is open, and of which something is kept, has [`NodeFlags::KEPT`]. A FLUSH, FSYNC or RELEASE takes that away
-//! if something left the daemon by it, or by a WRITE since. What is closed and kept all the same, and names, are on a list
-//! (`control/kept.rs`). Whatever may have been stored goes from there: all of it when a FLUSH, FSYNC or RELEASE has stored
-//! something, since nobody knows what else that was. If the daemon dies, what is left is told.
+//! A file that is open, and of which something is kept, has [`NodeFlags::KEPT`]. A FLUSH, FSYNC or
+//! RELEASE takes that away if something left the daemon by it, or by a WRITE since. What is closed
+//! and kept all the same, and names, are on a list (`control/kept.rs`). Whatever may have been
+//! stored goes from there: all of it when a FLUSH, FSYNC or RELEASE has stored something, since
+//! nobody knows what else that was. If the daemon dies, what is left is told.
 
 use crate::message::header_of;
 use crate::session::Session;
@@ -44,8 +46,8 @@ const LOST: &str = "what was done to it since it was last stored has died with t
                     use --policy buffer";
 
 impl<M: Memory> Session<M> {
-    /// The daemon answers the request in `slot`, one of [`LEAVES`], and nothing of it was seen to leave the daemon. Gives
-    /// whether that counts: a daemon may be asked for what is so already.
+    /// The daemon answers the request in `slot`, one of [`LEAVES`], and nothing of it was seen to
+    /// leave the daemon. Gives whether that counts: a daemon may be asked for what is so already.
     pub fn note_kept(&mut self, slot: Slot) -> bool {
         let Some(sent) = self.store.slot_request(slot) else { return false };
         let body = self.take_body(slot);
@@ -58,7 +60,8 @@ impl<M: Memory> Session<M> {
         let opcode = request.opcode();
         let Some(node) = self.store.node_by_key(request.header.nodeid) else { return false };
         if opcode == Opcode::SETATTR {
-            // Whether that is another size than before is not known: it is believed of a daemon only that keeps other things.
+            // Whether that is another size than before is not known: it is believed of a daemon
+            // only that keeps other things.
             let sets = |set: SetattrIn| set.valid.contains(SetattrValid::SIZE);
             if !request.body_as().is_some_and(sets) || !self.keeps() {
                 return false;
@@ -114,8 +117,8 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// The daemon answers the request in `slot`, and something may have left the daemon by it: what it had kept before may be
-    /// stored.
+    /// The daemon answers the request in `slot`, and something may have left the daemon by it: what
+    /// it had kept before may be stored.
     pub fn note_left(&mut self, slot: Slot, opcode: Opcode) {
         let node = self.store.node_by_key(self.store.slot_node(slot));
         if opcode == Opcode::WRITE {
@@ -137,7 +140,8 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// The daemon answers the request in `slot`, one of [`STORES`], and nothing was seen to leave the daemon by it.
+    /// The daemon answers the request in `slot`, one of [`STORES`], and nothing was seen to leave
+    /// the daemon by it.
     pub fn note_nothing_left(&mut self, slot: Slot, opcode: Opcode) {
         let node = self.store.node_by_key(self.store.slot_node(slot));
         let Some(node) = node.filter(|node| !self.stays_open(*node, opcode)) else { return };
@@ -206,7 +210,8 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// The daemon has died: what it had kept is lost, unless it is not known (`trusted`) what has left it.
+    /// The daemon has died: what it had kept is lost, unless it is not known (`trusted`) what has
+    /// left it.
     pub fn end_kept(&mut self, trusted: bool) {
         if !self.keeps() {
             return;
@@ -225,8 +230,8 @@ impl<M: Memory> Session<M> {
         self.tell_lost(&paths, kept.more as usize, LOST);
     }
 
-    /// The daemon has died, and what it had begun is over: what it had sent is lost if a connection was `cut` before all of
-    /// it was answered.
+    /// The daemon has died, and what it had begun is over: what it had sent is lost if a connection
+    /// was `cut` before all of it was answered.
     pub fn end_sent(&mut self, cut: bool) {
         let paths = self.end(NodeFlags::SENT);
         if cut {

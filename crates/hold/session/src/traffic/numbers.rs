@@ -18,7 +18,8 @@ use belay_recorder::control::Options;
 use belay_recorder::{InFlight, Node, NodeFlags, Slot};
 use belay_wire::{EntryOut, Ids, build};
 
-/// Numbers that belay gives beside a daemon's own: programs with 32 bits for a number can take them.
+/// Numbers that belay gives beside a daemon's own: programs with 32 bits for a number can take
+/// them.
 const SPARE: u64 = 1 << 31;
 /// The same, where those are in use.
 const LAST_SPARE: u64 = 1 << 61;
@@ -34,9 +35,10 @@ impl<M: Memory> Session<M> {
         self.store.node_flags(node).intersects(NodeFlags::INO_IS_ID | NodeFlags::INO_PINNED)
     }
 
-    /// The daemon has the number `own` in this life, and so many links, for a node that an earlier life knew: applications go on
-    /// seeing the recorded one. Not if that is another's as well: then they see that of the daemon, or a spare one. A link of a file
-    /// that this life has shown already has the number of that. Part of a change.
+    /// The daemon has the number `own` in this life, and so many links, for a node that an earlier
+    /// life knew: applications go on seeing the recorded one. Not if that is another's as well:
+    /// then they see that of the daemon, or a spare one. A link of a file that this life has shown
+    /// already has the number of that. Part of a change.
     pub(crate) fn pin(&mut self, node: Node, (own, nlink): (u64, u32)) {
         let seen = self.store.ino(node);
         let is_key = self.store.node_flags(node).intersects(NodeFlags::INO_IS_ID);
@@ -63,7 +65,8 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// Applications see the recorded number of this node, which is `own` for the daemon in this life, for good.
+    /// Applications see the recorded number of this node, which is `own` for the daemon in this
+    /// life, for good.
     fn keep_number(&mut self, node: Node, own: u64) {
         self.store.node_flag(node, NodeFlags::INO_PINNED, true);
         self.store.index_by_ino(node);
@@ -72,8 +75,8 @@ impl<M: Memory> Session<M> {
         self.restored.show((own, seen), live, is_shown);
     }
 
-    /// What applications see of the file that has the number `own` for the daemon in this life, if this life has shown it already by
-    /// another node than `node`, of the same kind.
+    /// What applications see of the file that has the number `own` for the daemon in this life, if
+    /// this life has shown it already by another node than `node`, of the same kind.
     fn shown(&self, node: Node, own: u64) -> Option<u64> {
         let is_it = |other, pinned| {
             self.store.kind(other) == self.store.kind(node)
@@ -86,13 +89,15 @@ impl<M: Memory> Session<M> {
             .or_else(|| self.store.other_by_ino(node, own, |o| is_it(o, false)).map(|_| own))
     }
 
-    /// Whether `node`, of which the daemon says that it has so many links, may be another node's file.
+    /// Whether `node`, of which the daemon says that it has so many links, may be another node's
+    /// file.
     fn has_links(&self, node: Node, nlink: u32) -> bool {
         may_have_links(self.store.kind(node), nlink)
     }
 
-    /// A name of a file with several links has turned up, and an earlier life knew another file by this number, which this life has
-    /// not met: that one, if they may be one. To be looked up first, once.
+    /// A name of a file with several links has turned up, and an earlier life knew another file by
+    /// this number, which this life has not met: that one, if they may be one. To be looked up
+    /// first, once.
     pub(crate) fn in_question(&self, parent: Node, name: &[u8], entry: &EntryOut) -> Option<Node> {
         let (kind, ino) = (kind_of(entry.attr.mode), entry.attr.ino);
         if self.life.generation() == 0 || !may_have_links(kind, entry.attr.nlink) {
@@ -119,8 +124,8 @@ impl<M: Memory> Session<M> {
             .filter(|_| self.store.other_by_ino(Node::ROOT, ino, is_met).is_none())
     }
 
-    /// The daemon has answered a LOOKUP, and another node is in question: gives whether the request is put to it again, after that one
-    /// was looked up.
+    /// The daemon has answered a LOOKUP, and another node is in question: gives whether the request
+    /// is put to it again, after that one was looked up.
     pub(crate) fn asks_first(&mut self, unique: u64, slot: Slot, reply: &[u8]) -> bool {
         // Of most entries that tells, without a look at the request.
         let has_links =
@@ -144,7 +149,8 @@ impl<M: Memory> Session<M> {
         true
     }
 
-    /// The other node that is in question is looked up before the request of this task goes to the daemon again.
+    /// The other node that is in question is looked up before the request of this task goes to the
+    /// daemon again.
     pub(crate) fn first_step(&mut self, parked: &mut Parked) -> Option<Step> {
         let node = self.store.node_by_key(parked.looked.first?);
         let missed = node
@@ -161,14 +167,16 @@ impl<M: Memory> Session<M> {
         None
     }
 
-    /// A number that no other node has, for a node whose daemon has numbers of its own: those count from low ones up, as keys do.
+    /// A number that no other node has, for a node whose daemon has numbers of its own: those count
+    /// from low ones up, as keys do.
     fn spare(&self, node: Node) -> u64 {
         let key = self.store.key(node);
         let is_free = |ino: &u64| self.store.other_by_ino(node, *ino, |_| true).is_none();
         [SPARE | key & (SPARE - 1), LAST_SPARE | key].into_iter().find(is_free).unwrap_or(key)
     }
 
-    /// Where numbers of one life mean nothing in the next, nodes are looked for by what applications see.
+    /// Where numbers of one life mean nothing in the next, nodes are looked for by what
+    /// applications see.
     fn index(&self, node: Node) {
         if self.volatile() {
             self.store.index_by_ino(node);
@@ -220,9 +228,10 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// Whether applications know another node by this number, of which the daemon knows nothing: it is kept for that one, or will be
-    /// when this life is asked for it. It may be a link of the same file, which has that number in this life, too (mergerfs): where that
-    /// could be asked ([`Self::in_question`]), it is known.
+    /// Whether applications know another node by this number, of which the daemon knows nothing: it
+    /// is kept for that one, or will be when this life is asked for it. It may be a link of the
+    /// same file, which has that number in this life, too (mergerfs): where that could be asked
+    /// ([`Self::in_question`]), it is known.
     fn is_taken(&self, node: Node, ino: u64, nlink: u32) -> bool {
         let has_links = self.has_links(node, nlink);
         let is_taken = |other| {

@@ -1,7 +1,8 @@
-//! Requests that come out differently in another order, under the policy `epoch`: those that take inode numbers, and
-//! those that give some back. A daemon that works on two of them at once may answer them in another order than it has
-//! carried them out in, and the op-log has the order of the answers: after a crash the two would have each other's
-//! number. So the daemon is given one of them at a time. (fuse2fs and its like carry out one request at a time anyway.)
+//! Requests that come out differently in another order, under the policy `epoch`: those that take
+//! inode numbers, and those that give some back. A daemon that works on two of them at once may
+//! answer them in another order than it has carried them out in, and the op-log has the order of
+//! the answers: after a crash the two would have each other's number. So the daemon is given one of
+//! them at a time. (fuse2fs and its like carry out one request at a time anyway.)
 
 use crate::flows::hide::state::Question;
 use crate::flows::injection::Injection;

@@ -1,13 +1,14 @@
 //! What is answered without the daemon, by an error.
 //!
-//! Under every policy: writes through a handle that the daemon opens again for reading only, see `restore`. Under the policy
-//! `epoch`:
+//! Under every policy: writes through a handle that the daemon opens again for reading only, see
+//! `restore`. Under the policy `epoch`:
 //!
-//! Read-only on the last checkpoint: what was acknowledged since cannot be done again, as daemons die of it. What the
-//! checkpoint holds is shown; whatever would change something gets EROFS, and no daemon hears of it.
+//! Read-only on the last checkpoint: what was acknowledged since cannot be done again, as daemons
+//! die of it. What the checkpoint holds is shown; whatever would change something gets EROFS, and
+//! no daemon hears of it.
 //!
-//! TMPFILE, always: the op-log knows files by their names, so what is written to one that has none would be lost with
-//! the daemon. To the kernel it is a daemon that has no such request.
+//! TMPFILE, always: the op-log knows files by their names, so what is written to one that has none
+//! would be lost with the daemon. To the kernel it is a daemon that has no such request.
 
 use crate::decision::Progress;
 use crate::flows::checkpoint::state::SYNCS;
@@ -42,8 +43,8 @@ impl<M: Memory> Session<M> {
         self.life.has(Options::READ_ONLY)
     }
 
-    /// To be called instead of [`Session::keep_log`], right after the session was attached: of what was in flight at the
-    /// crash nothing is left.
+    /// To be called instead of [`Session::keep_log`], right after the session was attached: of what
+    /// was in flight at the crash nothing is left.
     pub fn keep_no_log(&mut self) {
         for (_, request) in self.store.slot_requests() {
             if request.state == SlotState::Started {
@@ -61,7 +62,8 @@ impl<M: Memory> Session<M> {
         if opcode == Opcode::TMPFILE && self.has_epochs() {
             return Some(ENOSYS);
         }
-        // What it copies from may be stored, and be another, before it is done again. Callers read and write then.
+        // What it copies from may be stored, and be another, before it is done again. Callers read
+        // and write then.
         let copies = matches!(opcode, Opcode::COPY_FILE_RANGE | Opcode::COPY_FILE_RANGE_64);
         if copies && self.buffers_files() {
             return Some(ENOSYS);

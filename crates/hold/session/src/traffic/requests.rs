@@ -43,7 +43,8 @@ impl Patches {
     }
 }
 
-/// What the usual ids become: that of the header's node, with what it is, and of one handle with its offset.
+/// What the usual ids become: that of the header's node, with what it is, and of one handle with
+/// its offset.
 struct Usual {
     node: Option<Node>,
     id: u64,
@@ -183,8 +184,8 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// Whether [`Session::on_request`] would let a request through as it is, and need not see its data. Splicing needs to
-    /// know before these leave the pipe.
+    /// Whether [`Session::on_request`] would let a request through as it is, and need not see its
+    /// data. Splicing needs to know before these leave the pipe.
     pub fn passes(&self, message: &[u8]) -> bool {
         Request::parse(message).is_ok_and(|request| {
             !request.is_resent()

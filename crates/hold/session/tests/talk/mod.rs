@@ -237,7 +237,8 @@ impl Talk {
         self.answer(self.unique, open.as_bytes()).map_or(0, |open: OpenOut| open.fh)
     }
 
-    /// Has the open file `name` in `dir` unlinked: it is renamed, and the kernel is answered. Gives its hidden name.
+    /// Has the open file `name` in `dir` unlinked: it is renamed, and the kernel is answered. Gives
+    /// its hidden name.
     pub fn hide(&mut self, dir: u64, name: &str) -> String {
         assert!(self.ask(dir, |ids| build::unlink(ids, name.as_bytes())).is_none());
         let (opcode, names, unique) = self.next();
@@ -248,8 +249,9 @@ impl Talk {
         names[1].clone()
     }
 
-    /// Renames `b` over the open file `a`, up to what comes behind the LINK that keeps that file: its hidden name, and
-    /// what the daemon gets next but for FORGET. The daemon calls the link `id`.
+    /// Renames `b` over the open file `a`, up to what comes behind the LINK that keeps that file:
+    /// its hidden name, and what the daemon gets next but for FORGET. The daemon calls the link
+    /// `id`.
     pub fn rename_over(&mut self, id: u64, ino: u64) -> (String, (Opcode, Vec<String>, u64)) {
         assert!(self.ask(ROOT_ID, |ids| build::rename(ids, ROOT_ID, b"b", b"a")).is_none());
         let (opcode, names, unique) = self.next();

@@ -1,8 +1,8 @@
 //! Which threads are inside an effectful call.
 //!
-//! Each thread that makes such calls has an entry in a table, which only it writes to while it lives:
-//! so that entering and leaving a call is a store each, and the crashing thread can look at all of
-//! them. Threads beyond the table's size are not waited for.
+//! Each thread that makes such calls has an entry in a table, which only it writes to while it
+//! lives: so that entering and leaving a call is a store each, and the crashing thread can look at
+//! all of them. Threads beyond the table's size are not waited for.
 
 use super::raw::thread_id;
 use std::cell::Cell;

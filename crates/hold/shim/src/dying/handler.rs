@@ -1,7 +1,7 @@
 //! What is done at a deadly signal.
 //!
-//! The first thread that gets one sees to all; later ones stop. Of its own process only: a child that
-//! was forked has these handlers too, and dies as it would without them.
+//! The first thread that gets one sees to all; later ones stop. Of its own process only: a child
+//! that was forked has these handlers too, and dies as it would without them.
 
 use super::raw::{now, process_id, sleep, thread_id};
 use super::{calls, others, remains};
@@ -35,8 +35,8 @@ static FIRST: AtomicI32 = AtomicI32::new(0);
 /// That signal, if it is to be seen to when the call that it came into is over.
 static PUT_OFF: AtomicI32 = AtomicI32::new(0);
 
-/// Installs the handlers, for signals that the daemon has left as they are. By now it has set up its
-/// own.
+/// Installs the handlers, for signals that the daemon has left as they are. By now it has set up
+/// its own.
 pub(crate) fn install() {
     if PROCESS.swap(process_id(), Ordering::AcqRel) != 0 {
         return;
@@ -63,7 +63,8 @@ fn set(signal: c_int, handler: Handler) {
     new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
     // SAFETY: a live set.
     unsafe { libc::sigfillset(&raw mut new.sa_mask) };
-    // SAFETY: a live structure; the handler is of the type that the flags say, and is never unloaded.
+    // SAFETY: a live structure; the handler is of the type that the flags say, and is never
+    // unloaded.
     unsafe { libc::sigaction(signal, &raw const new, null_mut()) };
 }
 
@@ -72,7 +73,8 @@ fn reset(signal: c_int) {
     // The kernel's structure: handler, flags, restorer, mask. All zeros: the default action.
     let default = [0_u64; 4];
     let (new, old) = (&raw const default, null_mut::<u64>());
-    // SAFETY: rt_sigaction(2) with a live structure of the kernel's shape, and the size of its sets.
+    // SAFETY: rt_sigaction(2) with a live structure of the kernel's shape, and the size of its
+    // sets.
     unsafe { belay_sys::raw::syscall(libc::SYS_rt_sigaction, signal, new, old, 8_usize) };
 }
 
@@ -139,8 +141,8 @@ pub(crate) fn safepoint() {
     }
 }
 
-/// The calling thread finds the daemon dying: it stops, or if it is the one because of which that is
-/// so, ends the process.
+/// The calling thread finds the daemon dying: it stops, or if it is the one because of which that
+/// is so, ends the process.
 #[cold]
 fn stop_here() {
     let signal = PUT_OFF.load(Ordering::Acquire);
@@ -161,14 +163,14 @@ fn await_calls(begin: u64, stops: bool) {
     }
 }
 
-/// Ends the process by `signal`, as it would have ended without a handler: when the handler returns,
-/// at the latest.
+/// Ends the process by `signal`, as it would have ended without a handler: when the handler
+/// returns, at the latest.
 fn end_by(signal: c_int, code: c_int) {
     reset(signal);
     let again = matches!(signal, libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE);
     let me = thread_id();
-    // What the kernel sent for an instruction, it sends again when that is tried again: with the true
-    // address, for a core dump. Should it go well this time, the signal comes all the same.
+    // What the kernel sent for an instruction, it sends again when that is tried again: with the
+    // true address, for a core dump. Should it go well this time, the signal comes all the same.
     if again && code > 0 && end_later(signal, me, PATIENCE / 10) {
         return;
     }

@@ -1,9 +1,10 @@
 //! The death of the daemon by its own signal, made orderly.
 //!
-//! When one thread of a process crashes, the kernel ends all of them, in the middle of whatever they
-//! do. What an effectful system call did is then known to nobody, if it was made and its result is
-//! not yet on record. Re-FUSE has the kernel let such calls finish (section 4.2.3, non-interruptible
-//! system calls). Here the crashing thread sees to it itself, in the handler of its signal:
+//! When one thread of a process crashes, the kernel ends all of them, in the middle of whatever
+//! they do. What an effectful system call did is then known to nobody, if it was made and its
+//! result is not yet on record. Re-FUSE has the kernel let such calls finish (section 4.2.3,
+//! non-interruptible system calls). Here the crashing thread sees to it itself, in the handler of
+//! its signal:
 //!
 //! 1. the other threads are stopped, so that they run no more of the daemon's code; those inside an
 //!    effectful call finish it, record its result, and stop then;

@@ -1,5 +1,5 @@
-//! How the other threads are stopped: by a signal that the daemon does not use, whose handler does not
-//! return, but for threads inside an effectful call. Those finish it and stop at its end.
+//! How the other threads are stopped: by a signal that the daemon does not use, whose handler does
+//! not return, but for threads inside an effectful call. Those finish it and stop at its end.
 
 use super::calls;
 use super::raw::{now, process_id, sleep, thread_id};
@@ -80,13 +80,13 @@ fn take(signal: c_int) -> bool {
     ours.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
     // SAFETY: a live set.
     unsafe { libc::sigfillset(&raw mut ours.sa_mask) };
-    // SAFETY: a live structure with a handler of the right type, which lives as long as the process:
-    // the shim is never unloaded.
+    // SAFETY: a live structure with a handler of the right type, which lives as long as the
+    // process: the shim is never unloaded.
     unsafe { libc::sigaction(signal, &raw const ours, std::ptr::null_mut()) == 0 }
 }
 
-/// Calls `act` with the id of each thread of this process. Threads that start meanwhile may be missed:
-/// they are started by threads that are about to be stopped.
+/// Calls `act` with the id of each thread of this process. Threads that start meanwhile may be
+/// missed: they are started by threads that are about to be stopped.
 fn each_thread(mut act: impl FnMut(i32)) {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
     let path = c"/proc/self/task".as_ptr();

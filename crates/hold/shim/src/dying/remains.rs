@@ -68,15 +68,16 @@ fn address(shim: &Shim, at: usize, len: usize) -> Option<*mut c_void> {
     lies_within.then(|| words.as_ptr().cast_mut().cast::<u8>().wrapping_add(at).cast())
 }
 
-/// Copies the stack from `top` on. A thread that has used it up has `top` below its end: what can be
-/// read begins a little above. Gives where that is and how much there was.
+/// Copies the stack from `top` on. A thread that has used it up has `top` below its end: what can
+/// be read begins a little above. Gives where that is and how much there was.
 fn copy_stack(shim: &Shim, top: u64) -> (u64, usize) {
     let (room_at, room) = remains::stack_room(shim.host.layout());
     let Ok(from) = usize::try_from(top) else { return (0, 0) };
     copy(shim, from, room_at, room)
 }
 
-/// Where glibc keeps the address of the last message of a failed assertion or of its heap; 0 where there is no such place.
+/// Where glibc keeps the address of the last message of a failed assertion or of its heap; 0 where
+/// there is no such place.
 static MESSAGE: AtomicUsize = AtomicUsize::new(0);
 
 /// Finds out what cannot be found out in a handler.
@@ -86,14 +87,15 @@ pub(super) fn prepare() {
     MESSAGE.store(found as usize, Relaxed);
 }
 
-/// Copies what the C library has said when it gave up: behind its length, up to a zero. Gives how much there was.
+/// Copies what the C library has said when it gave up: behind its length, up to a zero. Gives how
+/// much there was.
 fn copy_message(shim: &Shim) -> usize {
     let place = MESSAGE.load(Relaxed) as *const AtomicUsize;
     if place.is_null() {
         return 0;
     }
-    // SAFETY: the address of a pointer-sized, aligned variable of libc's, which is never unloaded; libc stores to it
-    // atomically.
+    // SAFETY: the address of a pointer-sized, aligned variable of libc's, which is never unloaded;
+    // libc stores to it atomically.
     let message = unsafe { (*place).load(Relaxed) };
     if message == 0 {
         return 0;
@@ -103,8 +105,8 @@ fn copy_message(shim: &Shim) -> usize {
     done
 }
 
-/// Copies `room` bytes from `from` on to the recorder, byte `room_at`, or as much as there is. What cannot be read at the
-/// beginning is passed over. Gives where that is and how much there was.
+/// Copies `room` bytes from `from` on to the recorder, byte `room_at`, or as much as there is. What
+/// cannot be read at the beginning is passed over. Gives where that is and how much there was.
 fn copy(shim: &Shim, mut from: usize, room_at: usize, room: usize) -> (u64, usize) {
     let mut start = None;
     let mut done = 0;
@@ -119,8 +121,9 @@ fn copy(shim: &Shim, mut from: usize, room_at: usize, room: usize) -> (u64, usiz
         let there = libc::iovec { iov_base: from as *mut c_void, iov_len: len };
         let (here, there) = (&raw const here, &raw const there);
         let (me, call) = (process_id(), libc::SYS_process_vm_readv);
-        // SAFETY: process_vm_readv(2) into a place of that length in the recorder, which is only seen as
-        // atomics; what is read is looked at by the kernel, which finds out whether it is there.
+        // SAFETY: process_vm_readv(2) into a place of that length in the recorder, which is only
+        // seen as atomics; what is read is looked at by the kernel, which finds out whether it is
+        // there.
         let got =
             unsafe { belay_sys::raw::syscall(call, me, here, 1_usize, there, 1_usize, 0_usize) };
         if got == len as libc::c_long {
@@ -147,7 +150,8 @@ fn copy_maps(shim: &Shim) -> usize {
     let mut done = 0;
     while done < room {
         let Some(at) = address(shim, room_at + done, room - done) else { break };
-        // SAFETY: read(2) into a place of that length in the recorder, which is only seen as atomics.
+        // SAFETY: read(2) into a place of that length in the recorder, which is only seen as
+        // atomics.
         let got = unsafe { belay_sys::raw::syscall(libc::SYS_read, file, at, room - done) };
         match usize::try_from(got) {
             Ok(got) if (1..=room - done).contains(&got) => done += got,

@@ -28,8 +28,8 @@ impl Drop for Stack {
             && present.ss_sp == start.wrapping_byte_add(GUARD)
         {
             let none = libc::stack_t { ss_sp: null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
-            // SAFETY: a live structure; it is ours that is taken away, and this thread does not run on
-            // it: destructors of thread-locals run on the thread's own stack.
+            // SAFETY: a live structure; it is ours that is taken away, and this thread does not run
+            // on it: destructors of thread-locals run on the thread's own stack.
             let failed = unsafe { libc::sigaltstack(&raw const none, null_mut()) } != 0;
             if failed {
                 return; // in use after all: better lost than pulled away
@@ -49,7 +49,8 @@ fn current() -> Option<libc::stack_t> {
     asked.then_some(present)
 }
 
-/// Gives the calling thread an alternate stack. Without one (no memory) it runs handlers on its own.
+/// Gives the calling thread an alternate stack. Without one (no memory) it runs handlers on its
+/// own.
 #[cold]
 pub(super) fn provide() {
     if current().is_none_or(|present| present.ss_flags & libc::SS_DISABLE == 0) {
@@ -68,8 +69,8 @@ pub(super) fn provide() {
     let new = libc::stack_t { ss_sp: usable, ss_flags: 0, ss_size: BYTES };
     // Its destructor is registered before it is in use.
     let kept = opened && STACK.try_with(|stack| stack.0.set(start)).is_ok();
-    // SAFETY: a live structure that describes memory which stays mapped until this thread's destructor
-    // takes it away again.
+    // SAFETY: a live structure that describes memory which stays mapped until this thread's
+    // destructor takes it away again.
     let given = kept && unsafe { libc::sigaltstack(&raw const new, null_mut()) } == 0;
     if !given {
         let _ = STACK.try_with(|stack| stack.0.set(null_mut()));

@@ -60,7 +60,8 @@ pub(crate) fn learn(
             Some(_) => log.drop(),
             // Its successor's log tells of all that can be seen.
             None if unproven && left == Left::Nothing && trusted => log.drop(),
-            // The next generation must not take the empty log for one of a request that did nothing.
+            // The next generation must not take the empty log for one of a request that did
+            // nothing.
             None => {
                 log.mark_opaque(request.unique);
                 log.drop();

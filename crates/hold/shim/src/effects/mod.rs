@@ -10,8 +10,8 @@
 //! | [`epoch`] | what becomes of the image, and of answers, until a checkpoint (policy `epoch`) |
 //! | [`after`] | what a dead generation has left, at the start |
 //!
-//! Under the policy `reconcile` each interposed call costs two loads more than without belay, and a word of the thread's own where
-//! it is looked for whether a daemon keeps something to itself.
+//! Under the policy `reconcile` each interposed call costs two loads more than without belay, and a
+//! word of the thread's own where it is looked for whether a daemon keeps something to itself.
 
 pub(crate) mod after;
 pub(crate) mod epoch;
@@ -48,8 +48,8 @@ impl Shim {
         Area::new(self.host.memory(), *self.host.layout())
     }
 
-    /// The calling thread is about to give `message` to the daemon. Gives the slot that it is on record
-    /// in, under a policy.
+    /// The calling thread is about to give `message` to the daemon. Gives the slot that it is on
+    /// record in, under a policy.
     #[inline]
     pub(crate) fn effects_begin(
         &self,
@@ -101,8 +101,8 @@ impl Shim {
         }
     }
 
-    /// The calling thread has `message` for the daemon, and holds no lock of belay's. Gives its turn,
-    /// once it has come.
+    /// The calling thread has `message` for the daemon, and holds no lock of belay's. Gives its
+    /// turn, once it has come.
     #[inline]
     pub(crate) fn effects_turn(&self, message: &[u8]) -> Turn {
         let unique = Unique::unmarked(get_u64(message, 8).unwrap_or(0));
@@ -142,7 +142,8 @@ impl Shim {
         }
     }
 
-    /// The daemon has answered `unique`, by an error or not. `Some` is the error that its caller gets instead.
+    /// The daemon has answered `unique`, by an error or not. `Some` is the error that its caller
+    /// gets instead.
     #[inline]
     pub(crate) fn effects_replied(&self, unique: u64, failed: bool) -> Option<i32> {
         match &self.policy {

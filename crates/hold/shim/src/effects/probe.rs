@@ -1,5 +1,5 @@
-//! What there is to be seen of a call whose outcome is not known, and what must be seen before a call
-//! that could not be told from its repetition otherwise.
+//! What there is to be seen of a call whose outcome is not known, and what must be seen before a
+//! call that could not be told from its repetition otherwise.
 
 use super::journal::{About, Call};
 use crate::argument::Text;
@@ -8,12 +8,13 @@ use belay_effects::journal::before_write;
 use belay_effects::probe::{File, PRESENT, Probed};
 use libc::c_int;
 
-/// What is to be known before a call: one or two more system calls, for calls that are rare or make something. `asked`: from where on
-/// the request is to change the file ([`super::tag::Tag`]).
+/// What is to be known before a call: one or two more system calls, for calls that are rare or make
+/// something. `asked`: from where on the request is to change the file ([`super::tag::Tag`]).
 pub(super) fn before(call: &Call<'_>, asked: u64) -> u64 {
     match (call.kind, call.about) {
         (Kind::Append | Kind::Shift, About::File(fd)) => of_file(fd).map_or(0, |file| file.size),
-        // Who writes what was asked for fills up no block before that: it matters to nobody how long the file is.
+        // Who writes what was asked for fills up no block before that: it matters to nobody how
+        // long the file is.
         (Kind::WriteAt, About::Offset(_, offset)) if offset >= asked => before_write(offset, 0, 0),
         (Kind::WriteAt, About::Offset(fd, offset)) => {
             before_write(offset, call.length, of_file(fd).map_or(0, |file| file.size))
@@ -88,7 +89,8 @@ fn has_attribute(about: About<'_>) -> bool {
         }
         About::FileAttribute(fd, name) => {
             let name = name.pointer();
-            // SAFETY: a number, and a string, as its type says; a size of 0 asks for the length only.
+            // SAFETY: a number, and a string, as its type says; a size of 0 asks for the length
+            // only.
             unsafe { belay_sys::raw::syscall(libc::SYS_fgetxattr, fd, name, nothing, 0_usize) }
         }
         _ => -1,

@@ -34,12 +34,13 @@ pub(crate) struct Tag {
     pub(crate) state: State,
     /// Several threads work on the request.
     pub(crate) shared: bool,
-    /// The thread has made an effectful call for it, of which something is there when the daemon is not any more, or may
-    /// have; of a request that is not watched for that, it is not looked at.
+    /// The thread has made an effectful call for it, of which something is there when the daemon is
+    /// not any more, or may have; of a request that is not watched for that, it is not looked at.
     pub(crate) acted: bool,
     /// It is a CREATE with O_APPEND.
     pub(crate) appends: bool,
-    /// From where on a WRITE is to change the file; `u64::MAX` of a SETATTR, of which that is not known here; 0 of all others.
+    /// From where on a WRITE is to change the file; `u64::MAX` of a SETATTR, of which that is not
+    /// known here; 0 of all others.
     pub(crate) asked: u64,
 }
 
@@ -78,8 +79,8 @@ pub(crate) fn clear() {
     TAG.set(Tag::IDLE);
 }
 
-/// What a thread works on that the calling thread starts: the same. One that is started in a request
-/// that changes nothing may be there for others (the first of a pool): it has none.
+/// What a thread works on that the calling thread starts: the same. One that is started in a
+/// request that changes nothing may be there for others (the first of a pool): it has none.
 pub(crate) fn hand_over() -> Tag {
     let tag = TAG.get();
     if matches!(tag.state, State::Idle | State::Plain) {

@@ -1,9 +1,9 @@
 //! Signals that ask a daemon to end: it is noted whether somebody else sent them.
 //!
-//! A daemon that unmounts and exits was asked to, or gave up by itself: sshfs sends itself SIGTERM when it has lost its
-//! connection. Only who sent the signal tells the two apart, and the kernel tells that to the handler alone. So a handler
-//! for one of these signals is put behind one of the shim's, and everything that a program can ask about it is answered
-//! as if it were not.
+//! A daemon that unmounts and exits was asked to, or gave up by itself: sshfs sends itself SIGTERM
+//! when it has lost its connection. Only who sent the signal tells the two apart, and the kernel
+//! tells that to the handler alone. So a handler for one of these signals is put behind one of the
+//! shim's, and everything that a program can ask about it is answered as if it were not.
 
 use crate::descriptors::has_own_memory;
 use crate::real;
@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::Relaxed};
 /// The signals by which a daemon is asked to end.
 const ASKING: [c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
 
-/// What the daemon has set for one of them: a handler, its flags, and whether signal(2) is to let it interrupt calls.
+/// What the daemon has set for one of them: a handler, its flags, and whether signal(2) is to let
+/// it interrupt calls.
 struct Set {
     handler: AtomicUsize,
     flags: AtomicI32,
@@ -40,8 +41,8 @@ impl Set {
     }
 }
 
-/// Of the process whose memory this is: a child of vfork(2) has handlers of its own, and resets them before it becomes
-/// another program.
+/// Of the process whose memory this is: a child of vfork(2) has handlers of its own, and resets
+/// them before it becomes another program.
 static SET: [Set; ASKING.len()] = [const { Set::new() }; ASKING.len()];
 
 fn set_for(signal: c_int) -> Option<&'static Set> {
@@ -53,9 +54,11 @@ fn set_for(signal: c_int) -> Option<&'static Set> {
 fn note(info: &siginfo_t) {
     let Some(shim) = shim() else { return };
     let me = std::process::id();
-    // SAFETY: si_pid is there for signals that processes send, and for all others it is some word of the same structure.
+    // SAFETY: si_pid is there for signals that processes send, and for all others it is some word
+    // of the same structure.
     let sender = unsafe { info.si_pid() };
-    // What the kernel sends is from the terminal; a timer or the like is of the daemon's own making.
+    // What the kernel sends is from the terminal; a timer or the like is of the daemon's own
+    // making.
     let from_process = info.si_code == libc::SI_USER
         || info.si_code == libc::SI_QUEUE
         || info.si_code == libc::SI_TKILL;
@@ -85,8 +88,8 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
         return;
     }
     type Handler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
-    // SAFETY: a handler that the daemon gave to sigaction(2), of one of its two types; a function of one argument takes
-    // no harm from two more in every calling convention that belay runs on.
+    // SAFETY: a handler that the daemon gave to sigaction(2), of one of its two types; a function
+    // of one argument takes no harm from two more in every calling convention that belay runs on.
     let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
     // SAFETY: what the kernel has given, to what the daemon has it given to.
     unsafe { handler(signal, info, context) };
@@ -95,7 +98,8 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
 /// Has a signal do what it does where there is no handler.
 #[cold]
 fn by_default(signal: c_int) {
-    // SAFETY: a zeroed sigaction is a valid value of that plain C structure: the default, without flags.
+    // SAFETY: a zeroed sigaction is a valid value of that plain C structure: the default, without
+    // flags.
     let default: libc::sigaction = unsafe { zeroed() };
     // SAFETY: a live structure without a handler; what there was is not asked for.
     unsafe { real::sigaction(signal, &raw const default, null_mut()) };
@@ -132,14 +136,15 @@ pub unsafe extern "C-unwind" fn sigaction(
     let after = wanted.map(|action| (action.sa_sigaction, action.sa_flags)).filter(|_| own);
     let has_handler = after.is_some_and(|(handler, _)| is_function(handler));
     if let Some(action) = wanted.as_mut().filter(|_| has_handler) {
-        // What is noted first is at worst called for a signal that was meant for the handler before.
+        // What is noted first is at worst called for a signal that was meant for the handler
+        // before.
         set.put((action.sa_sigaction, action.sa_flags));
         action.sa_sigaction = on_signal as *const () as usize;
         action.sa_flags |= libc::SA_SIGINFO;
     }
     let given = wanted.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the caller's arguments but for the action, which is null or a live structure with a handler that is never
-    // unloaded and of the type that its flags say.
+    // SAFETY: the caller's arguments but for the action, which is null or a live structure with a
+    // handler that is never unloaded and of the type that its flags say.
     let result = unsafe { real::sigaction(signal, given, old) };
     match after {
         _ if result != 0 && has_handler => set.put(before),
@@ -194,7 +199,8 @@ pub unsafe extern "C-unwind" fn signal(signal: c_int, handler: sighandler_t) -> 
     unsafe { simple(signal, handler, flags) }
 }
 
-/// siginterrupt(3): it changes the flags that the kernel has by itself, and what signal(2) gives it from then on.
+/// siginterrupt(3): it changes the flags that the kernel has by itself, and what signal(2) gives it
+/// from then on.
 ///
 /// # Safety
 /// As libc's.

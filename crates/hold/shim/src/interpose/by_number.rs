@@ -1,5 +1,5 @@
-//! syscall(2): calls that libc has no function for, or that a program makes by their numbers all the same. Those that have
-//! a function here are taken for it; all others go on as they came.
+//! syscall(2): calls that libc has no function for, or that a program makes by their numbers all
+//! the same. Those that have a function here are taken for it; all others go on as they came.
 
 use super::mount_api::{fsconfig, fsmount, fsopen, mount_setattr, move_mount};
 use super::open::openat2;
@@ -9,7 +9,8 @@ use libc::{mode_t, timespec};
 /// No number that is looked at is as large.
 const NUMBERS: usize = 512;
 
-/// What is between `syscall` and the functions: its arguments, taken for what the kernel would take them for.
+/// What is between `syscall` and the functions: its arguments, taken for what the kernel would take
+/// them for.
 macro_rules! by_number {
     ($($(#[$cfg:meta])* $number:ident($($arg:ident: $type:ty),*) => $call:expr;)*) => {
         /// Numbers that are looked at.
@@ -33,8 +34,9 @@ macro_rules! by_number {
                 $($(#[$cfg])* libc::$number => {
                     let [$($arg,)* ..] = [a, b, c, d, e, f];
                     $(let $arg = $arg as $type;)*
-                    // SAFETY: the daemon's own arguments to this system call, for the function that makes it.
-                    // (One that no memory is behind is a fault here, where the kernel would give EFAULT.)
+                    // SAFETY: the daemon's own arguments to this system call, for the function that
+                    // makes it. (One that no memory is behind is a fault here, where the kernel
+                    // would give EFAULT.)
                     (unsafe { $call }) as c_long
                 })*
                 // SAFETY: the daemon's own system call, unchanged.
@@ -172,7 +174,8 @@ by_number! {
     SYS_readlink(path: *const c_char, into: *mut c_char, room: size_t) => libc::readlink(path, into, room);
 }
 
-/// syscall(2). What is not looked at is made from here without a frame: it may come back twice, or on another stack.
+/// syscall(2). What is not looked at is made from here without a frame: it may come back twice, or
+/// on another stack.
 ///
 /// # Safety
 /// As libc's.

@@ -27,10 +27,12 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
     unsafe { real::epoll_ctl(set, op, fd, event) }
 }
 
-/// Waits with `wait`, which is given the milliseconds that are left (-1: for ever), until there is something for the daemon.
+/// Waits with `wait`, which is given the milliseconds that are left (-1: for ever), until there is
+/// something for the daemon.
 ///
 /// # Safety
-/// What `wait` gives is below 1, or so many events lie at `events` then, which are the calling thread's alone.
+/// What `wait` gives is below 1, or so many events lie at `events` then, which are the calling
+/// thread's alone.
 unsafe fn wait_here(
     set: c_int,
     events: *mut epoll_event,
@@ -83,7 +85,8 @@ pub unsafe extern "C-unwind" fn epoll_wait(
         // SAFETY: the caller's arguments, but for the time.
         unsafe { real::epoll_wait(set, events, most, in_ms(left)) }
     };
-    // SAFETY: the kernel writes as many events there as it gives, which are the caller's alone until this call returns.
+    // SAFETY: the kernel writes as many events there as it gives, which are the caller's alone
+    // until this call returns.
     unsafe { wait_here(set, events, end_of(timeout), wait) }
 }
 
@@ -107,7 +110,8 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
         // SAFETY: the caller's arguments, but for the time.
         unsafe { real::epoll_pwait(set, events, most, in_ms(left), mask) }
     };
-    // SAFETY: the kernel writes as many events there as it gives, which are the caller's alone until this call returns.
+    // SAFETY: the kernel writes as many events there as it gives, which are the caller's alone
+    // until this call returns.
     unsafe { wait_here(set, events, end_of(timeout), wait) }
 }
 
@@ -141,6 +145,7 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
         // SAFETY: the caller's arguments, but for the time, which lives or is null.
         unsafe { real::epoll_pwait2(set, events, most, time, mask) }
     };
-    // SAFETY: the kernel writes as many events there as it gives, which are the caller's alone until this call returns.
+    // SAFETY: the kernel writes as many events there as it gives, which are the caller's alone
+    // until this call returns.
     unsafe { wait_here(set, events, end, wait) }
 }

@@ -53,8 +53,8 @@ fn may_run(name: &CStr) -> bool {
     std::env::split_paths(&path).any(|dir| runs(&dir.join(name)))
 }
 
-/// The program that belay has started becomes another before it has mounted anything, as `nice` or a shell does. That one
-/// would not be held, and nobody would know.
+/// The program that belay has started becomes another before it has mounted anything, as `nice` or
+/// a shell does. That one would not be held, and nobody would know.
 #[cold]
 fn end_wrapper(path: &CStr) -> ! {
     let other = path.to_string_lossy();

@@ -1,4 +1,5 @@
-//! fusermount, which mounts for ordinary users, as the daemon starts it (`exec`): it gets belay's mailbox to answer to.
+//! fusermount, which mounts for ordinary users, as the daemon starts it (`exec`): it gets belay's
+//! mailbox to answer to.
 //!
 //! In the first life fusermount is really started. In the others it is not: the mount is there, and
 //! the daemon is handed the device that is held. A daemon that unmounts by fusermount has nothing
@@ -114,7 +115,8 @@ impl Shim {
         settled && self.is_another(mounting.mountpoint.to_bytes(), None)
     }
 
-    /// In a child that is about to become fusermount: waits while another is that. Whether it is for the held mount.
+    /// In a child that is about to become fusermount: waits while another is that. Whether it is
+    /// for the held mount.
     fn becomes_first(&self, mounting: &Mounting<'_>) -> bool {
         let control = self.control();
         loop {
@@ -213,14 +215,16 @@ impl Shim {
                 // SAFETY: not null, so the place of an id, by the caller's contract.
                 unsafe { *pid = child };
             }
-            // The library would wait for the same message next. Its process may have been quick, and reaped by who reaps all.
+            // The library would wait for the same message next. Its process may have been quick,
+            // and reaped by who reaps all.
             self.relay(watch(child).as_ref(), mounting.comm);
         }
         result
     }
 }
 
-/// A child that does `work` instead of the program that was to be started; its id goes to `pid`, as posix_spawn(3) has it.
+/// A child that does `work` instead of the program that was to be started; its id goes to `pid`, as
+/// posix_spawn(3) has it.
 ///
 /// # Safety
 /// `pid` is null, or the place of an id.

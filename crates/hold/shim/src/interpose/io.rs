@@ -15,20 +15,23 @@ use std::mem::ManuallyDrop;
 
 /// FUSE_DEV_IOC_CLONE: `_IOR(229, 0, uint32_t)`.
 const FUSE_DEV_IOC_CLONE: c_ulong = 0x8004_e500;
-/// What changes a disk or a file: BLKDISCARD, BLKSECDISCARD and BLKZEROOUT (`_IO(0x12, 119)`, 125 and 127); FICLONE,
-/// FICLONERANGE and FIDEDUPERANGE (linux/fs.h).
+/// What changes a disk or a file: BLKDISCARD, BLKSECDISCARD and BLKZEROOUT (`_IO(0x12, 119)`, 125
+/// and 127); FICLONE, FICLONERANGE and FIDEDUPERANGE (linux/fs.h).
 const CHANGES: [c_ulong; 6] = [0x1277, 0x127d, 0x127f, FICLONE, FICLONERANGE, 0xc018_9436];
 const FICLONE: c_ulong = 0x4004_9409;
 const FICLONERANGE: c_ulong = 0x4020_940d;
 /// The most parts that a vectored call may have: UIO_MAXIOV of linux/uio.h.
 const MOST_PARTS: c_int = 1024;
-/// Kinds of ioctl(2) (`_IOC_TYPE`) that change nothing anywhere: of terminals and of all descriptors ('T'), of random numbers.
+/// Kinds of ioctl(2) (`_IOC_TYPE`) that change nothing anywhere: of terminals and of all
+/// descriptors ('T'), of random numbers.
 const ASKS: [u8; 2] = [b'T', b'R'];
 
-/// A read of the device by any call but read(2): it knows no offsets. `None` if `fd` is not the device.
+/// A read of the device by any call but read(2): it knows no offsets. `None` if `fd` is not the
+/// device.
 pub(super) fn read_device(fd: c_int, parts: &mut Outputs<'_>) -> Option<isize> {
     let shim = shim().filter(|_| is_device(fd))?;
-    // The thread may be cancelled in its read: nothing that has a destructor lives across that. The buffer is lost then.
+    // The thread may be cancelled in its read: nothing that has a destructor lives across that. The
+    // buffer is lost then.
     let mut message = ManuallyDrop::new(vec![0u8; parts.total()]);
     let n = shim.read(fd, Output::from(message.as_mut_slice()));
     let message = ManuallyDrop::into_inner(message);
@@ -52,7 +55,8 @@ pub(super) fn write_device(fd: c_int, parts: &[Input<'_>]) -> Option<isize> {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
-    // SAFETY: read(2) fills at most `len` bytes at `buf`, which are its caller's alone until it returns.
+    // SAFETY: read(2) fills at most `len` bytes at `buf`, which are its caller's alone until it
+    // returns.
     let into = unsafe { Output::new(buf, len) };
     if is_device(fd)
         && let Some(shim) = shim()
@@ -90,7 +94,8 @@ pub unsafe extern "C-unwind" fn __read_chk(
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
-    // SAFETY: readv(2) reads `count` iovecs at `iov`, and fills what they name, which is its caller's alone until it returns.
+    // SAFETY: readv(2) reads `count` iovecs at `iov`, and fills what they name, which is its
+    // caller's alone until it returns.
     let mut parts = unsafe { Outputs::new(iov, usize::try_from(count).unwrap_or(0)) };
     if let Some(n) = read_device(fd, &mut parts) {
         return n;
@@ -108,7 +113,8 @@ pub unsafe extern "C-unwind" fn readv(fd: c_int, iov: *const iovec, count: c_int
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
-    // SAFETY: write(2) reads `len` bytes at `buf`, which its caller leaves as they are until it returns.
+    // SAFETY: write(2) reads `len` bytes at `buf`, which its caller leaves as they are until it
+    // returns.
     let part = [unsafe { Input::new(buf, len) }];
     if is_device(fd)
         && let Some(shim) = shim()
@@ -125,8 +131,8 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, buf: *const c_void, len: size_t
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
-    // SAFETY: writev(2) reads `count` iovecs at `iov`, and what they name, all of which its caller leaves as it is until it
-    // returns.
+    // SAFETY: writev(2) reads `count` iovecs at `iov`, and what they name, all of which its caller
+    // leaves as it is until it returns.
     let parts = unsafe { Input::list(iov, usize::try_from(count).unwrap_or(0)) };
     // What the kernel refuses is its own to refuse: too many parts, or fewer than none.
     if is_device(fd)
@@ -187,8 +193,8 @@ pub unsafe extern "C-unwind" fn vmsplice(
     flags: c_uint,
 ) -> ssize_t {
     if shim().is_some() {
-        // SAFETY: vmsplice(2) takes `count` iovecs at `iov`, of which the first is looked at if there is one; its caller leaves
-        // them, and what they name, alone until it returns.
+        // SAFETY: vmsplice(2) takes `count` iovecs at `iov`, of which the first is looked at if
+        // there is one; its caller leaves them, and what they name, alone until it returns.
         if let [first, ..] = unsafe { Input::list(iov, count.min(1)) } {
             pipes::note_reply_head(first);
         }
@@ -230,7 +236,8 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, arg: *mut c_v
     }
     let from = match request {
         FICLONE => arg as c_int,
-        // SAFETY: struct file_clone_range, whose first member is the source's descriptor; the caller's, readable.
+        // SAFETY: struct file_clone_range, whose first member is the source's descriptor; the
+        // caller's, readable.
         FICLONERANGE if !arg.is_null() => (unsafe { arg.cast::<i64>().read_unaligned() }) as c_int,
         _ => -1,
     };

@@ -3,8 +3,9 @@
 use crate::shim::shim;
 use libc::c_int;
 
-/// mlockall(2): pages are locked when they are first used, not all at once. Belay's shared memory is large and mostly never used:
-/// what locks all of it fills it, too, and that is more than a mount may take.
+/// mlockall(2): pages are locked when they are first used, not all at once. Belay's shared memory
+/// is large and mostly never used: what locks all of it fills it, too, and that is more than a
+/// mount may take.
 ///
 /// # Safety
 /// As libc's.

@@ -1,5 +1,6 @@
-//! fsopen, fsconfig, fsmount, move_mount and mount_setattr: mounting in steps. As for mount(2), generation 0 mounts, and the others
-//! find it mounted: what they make on their way there is nothing, and leads nowhere.
+//! fsopen, fsconfig, fsmount, move_mount and mount_setattr: mounting in steps. As for mount(2),
+//! generation 0 mounts, and the others find it mounted: what they make on their way there is
+//! nothing, and leads nowhere.
 
 use super::second::{device_in, give_own_device};
 use crate::argument::Text;
@@ -26,8 +27,8 @@ const SET_FD: c_uint = 5;
 const CREATE: c_uint = 6;
 const CREATE_EXCL: c_uint = 8;
 
-/// What a successor has in the place of what it is not to make is a memory file with this in it: whatever number it comes to have
-/// in the daemon, and whoever it is passed to.
+/// What a successor has in the place of what it is not to make is a memory file with this in it:
+/// whatever number it comes to have in the daemon, and whoever it is passed to.
 const NOTHING: &[u8] = b"belay: an earlier life has mounted this";
 
 /// A FUSE file system on its way to a place, in the first life.
@@ -42,7 +43,8 @@ struct Step {
 /// By what it is known.
 #[derive(Clone, Copy, PartialEq)]
 enum What {
-    /// The number of a descriptor that fsopen gave. Nothing else that has it means anything to fsconfig, but what fspick gives.
+    /// The number of a descriptor that fsopen gave. Nothing else that has it means anything to
+    /// fsconfig, but what fspick gives.
     Context(c_int),
     /// The device of a mount, by whatever descriptor.
     Mounted(u32, u32),
@@ -78,7 +80,8 @@ fn mounted(fd: c_int) -> Option<What> {
     if fd < 0 {
         return None;
     }
-    // SAFETY: a number of the caller's, that is open during the call; where it is not, the kernel says so.
+    // SAFETY: a number of the caller's, that is open during the call; where it is not, the kernel
+    // says so.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(fd, c"", flags, StatxFlags::empty()).ok()?;
@@ -89,7 +92,8 @@ fn mounted(fd: c_int) -> Option<What> {
 fn nothing(close_on_exec: bool) -> c_int {
     let flags = if close_on_exec { libc::MFD_CLOEXEC } else { 0 };
     let make = |flags: c_uint| {
-        // SAFETY: a C string and flags; the kernel gives a descriptor that is the daemon's to close.
+        // SAFETY: a C string and flags; the kernel gives a descriptor that is the daemon's to
+        // close.
         unsafe { belay_sys::raw::syscall(libc::SYS_memfd_create, c"fuse".as_ptr(), flags) }
     };
     let mut fd = make(flags | libc::MFD_NOEXEC_SEAL);
@@ -171,8 +175,8 @@ pub unsafe extern "C-unwind" fn fsconfig(
     if is_nothing(fd) {
         return 0;
     }
-    // SAFETY: fsconfig(2) takes a string for the key, or null, with each of these commands, which its caller leaves as it is until it
-    // returns.
+    // SAFETY: fsconfig(2) takes a string for the key, or null, with each of these commands, which
+    // its caller leaves as it is until it returns.
     let name = unsafe { text(key, matches!(command, SET_FLAG | SET_STRING | SET_FD)) };
     // SAFETY: the same of the value with this one.
     let text = unsafe { text(value.cast(), command == SET_STRING) };
@@ -269,7 +273,8 @@ pub unsafe extern "C-unwind" fn move_mount(
     to_path: *const c_char,
     move_flags: c_uint,
 ) -> c_int {
-    // SAFETY: move_mount(2) takes two strings, or nulls, which its caller leaves as they are until it returns.
+    // SAFETY: move_mount(2) takes two strings, or nulls, which its caller leaves as they are until
+    // it returns.
     let (source, goal) = unsafe { Text::both(from_path, to_path) };
     let whole = source.bytes().is_empty();
     if whole
@@ -277,7 +282,8 @@ pub unsafe extern "C-unwind" fn move_mount(
         && let Some(shim) = shim()
     {
         if shim.is_another(&target(to, goal.bytes()), None) {
-            // Which mount it begins with a daemon that mounts so does not say: the first is taken for the held one.
+            // Which mount it begins with a daemon that mounts so does not say: the first is taken
+            // for the held one.
             eprintln!("belay: the held mount must be made before others: this one is refused");
             set_errno(libc::EBUSY);
             return -1;
@@ -348,7 +354,8 @@ pub unsafe extern "C-unwind" fn mount_setattr(
     attributes: *mut c_void,
     size: size_t,
 ) -> c_int {
-    // SAFETY: mount_setattr(2) takes a string, or null, which its caller leaves as it is until it returns.
+    // SAFETY: mount_setattr(2) takes a string, or null, which its caller leaves as it is until it
+    // returns.
     let ours = unsafe { Text::new(path) }.bytes().is_empty() && is_nothing(fd);
     if ours {
         return 0;

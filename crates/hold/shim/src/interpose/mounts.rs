@@ -1,5 +1,6 @@
-//! mount and umount: generation 0 mounts, the others find it mounted (and what they mount besides is their own, `second`); unmounting is the
-//! supervisor's, so that a daemon's own exit is told from a crash.
+//! mount and umount: generation 0 mounts, the others find it mounted (and what they mount besides
+//! is their own, `second`); unmounting is the supervisor's, so that a daemon's own exit is told
+//! from a crash.
 
 use super::second::{device_in, mount_at, unmounts_another};
 use crate::argument::Text;
@@ -21,14 +22,16 @@ pub unsafe extern "C-unwind" fn mount(
     mount_flags: c_ulong,
     data: *const c_void,
 ) -> c_int {
-    // SAFETY: mount(2) takes two strings here, or nulls, which its caller leaves as they are until it returns.
+    // SAFETY: mount(2) takes two strings here, or nulls, which its caller leaves as they are until
+    // it returns.
     let (goal, name) = unsafe { Text::both(target, kind) };
     let ours = name.bytes().starts_with(b"fuse") && !data.is_null();
     let Some(shim) = shim().filter(|_| ours) else {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::mount(source, target, kind, mount_flags, data) };
     };
-    // SAFETY: what a FUSE file system is mounted with is a string as well, for which the same holds.
+    // SAFETY: what a FUSE file system is mounted with is a string as well, for which the same
+    // holds.
     let options = unsafe { Text::new(data.cast()) }.bytes();
     let (place, device) = (goal.bytes(), device_in(options));
     let Some(_making) = shim.make_held(place, device) else {
@@ -50,8 +53,9 @@ pub unsafe extern "C-unwind" fn mount(
 }
 
 impl Shim {
-    /// Whether `target` is the held mount; then the supervisor is told that the daemon gives it up. What that means is the
-    /// supervisor's to say (`verdict.rs`): a daemon that cannot start, or has lost its server, unmounts as well.
+    /// Whether `target` is the held mount; then the supervisor is told that the daemon gives it up.
+    /// What that means is the supervisor's to say (`verdict.rs`): a daemon that cannot start, or
+    /// has lost its server, unmounts as well.
     pub(super) fn gives_up(&self, target: &[u8]) -> bool {
         let control = self.control();
         if !control.has(Flags::MOUNTED) || control.mountpoint() != target {
@@ -92,7 +96,8 @@ pub unsafe extern "C-unwind" fn umount(target: *const c_char) -> c_int {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn umount2(target: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: umount2(2) takes a string, or null, which its caller leaves as it is until it returns.
+    // SAFETY: umount2(2) takes a string, or null, which its caller leaves as it is until it
+    // returns.
     if is_unmounted(unsafe { Text::new(target) }, flags) {
         return 0;
     }

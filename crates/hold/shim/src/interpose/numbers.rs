@@ -1,5 +1,5 @@
-//! Calls that give a descriptor's number another meaning: what is known of it is forgotten. (open and
-//! close are in `open`.)
+//! Calls that give a descriptor's number another meaning: what is known of it is forgotten. (open
+//! and close are in `open`.)
 
 use crate::descriptors;
 use crate::real;

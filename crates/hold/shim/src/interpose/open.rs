@@ -38,8 +38,9 @@ fn is_device_now(shim: &Shim, fd: c_int, flags: c_int) {
     }
 }
 
-/// /dev/fuse has other names: links, ways around, nodes made elsewhere. What `fd` was opened by tells nothing, so it is asked what it
-/// is; until the daemon serves only, and of what could be a device to serve by, as that is a system call.
+/// /dev/fuse has other names: links, ways around, nodes made elsewhere. What `fd` was opened by
+/// tells nothing, so it is asked what it is; until the daemon serves only, and of what could be a
+/// device to serve by, as that is a system call.
 fn by_another_name(shim: &Shim, fd: c_int, flags: c_int) {
     if flags & libc::O_ACCMODE != libc::O_RDWR || shim.host.is_ready() {
         return;
@@ -122,7 +123,8 @@ fn opened(
     fd
 }
 
-/// openat2(2), for which libc has no function. What belay does not know of its argument it passes on.
+/// openat2(2), for which libc has no function. What belay does not know of its argument it passes
+/// on.
 ///
 /// # Safety
 /// That of the system call.
@@ -139,10 +141,12 @@ pub(super) unsafe fn openat2(
     if how.is_null() || size < size_of::<libc::open_how>() {
         return open(how, size) as c_int;
     }
-    // SAFETY: the caller's structure has so many bytes and is readable during the call; read as it lies.
+    // SAFETY: the caller's structure has so many bytes and is readable during the call; read as it
+    // lies.
     let mut known = unsafe { how.cast::<libc::open_how>().read_unaligned() };
     let (flags, mode) = (known.flags as c_int, known.mode as mode_t);
-    // SAFETY: openat2(2) takes a string, or null, which its caller leaves as it is until it returns.
+    // SAFETY: openat2(2) takes a string, or null, which its caller leaves as it is until it
+    // returns.
     let path = unsafe { Text::new(path) };
     if let Some(fd) = device(path, flags) {
         return fd;

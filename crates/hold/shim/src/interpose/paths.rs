@@ -14,17 +14,20 @@ fn standin(dir: c_int, path: Text<'_>, follow: bool) -> Option<CString> {
     instead(dir, path.string()?, follow)
 }
 
-/// The path to use in the place of `path`, which is an argument of the function that this stands in.
+/// The path to use in the place of `path`, which is an argument of the function that this stands
+/// in.
 macro_rules! replaced {
     ($name:ident, $dir:expr, $path:expr, $follow:expr) => {
-        // SAFETY: that function takes a string, or null, which its caller leaves as it is until it returns.
+        // SAFETY: that function takes a string, or null, which its caller leaves as it is until it
+        // returns.
         let given = unsafe { Text::new($path) };
         let found = standin($dir, given, $follow);
         let $name = found.as_deref().map_or(given, Text::from);
     };
 }
 
-/// newfstatat(2): all of libc's are this one on 64-bit machines, where its structure is the kernel's.
+/// newfstatat(2): all of libc's are this one on 64-bit machines, where its structure is the
+/// kernel's.
 ///
 /// # Safety
 /// As that.
@@ -251,7 +254,8 @@ pub unsafe extern "C-unwind" fn scandir64(
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn realpath(path: *const c_char, into: *mut c_char) -> *mut c_char {
-    // SAFETY: realpath(3) takes a string, or null, which its caller leaves as it is until it returns.
+    // SAFETY: realpath(3) takes a string, or null, which its caller leaves as it is until it
+    // returns.
     let found = unsafe { Text::new(path) }.string().and_then(resolved);
     if let Some(found) = found.filter(|found| found.count_bytes() < libc::PATH_MAX as usize) {
         if into.is_null() {

@@ -7,7 +7,8 @@ use crate::waiting::Found;
 use libc::{c_int, c_short, c_ulong, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 use std::marker::PhantomData;
 
-/// As many descriptors of the device in one call are looked after; no daemon has more than one or two.
+/// As many descriptors of the device in one call are looked after; no daemon has more than one or
+/// two.
 const MOST: usize = 8;
 const READS: c_short = libc::POLLIN | libc::POLLRDNORM;
 const WRITES: c_short = libc::POLLOUT | libc::POLLWRNORM;
@@ -45,8 +46,8 @@ struct DeviceEntry {
     events: c_short,
 }
 
-/// Waits as ppoll(2) does, if one of `fds` is the device and is to be read. Nothing here has a destructor: it is a
-/// cancellation point.
+/// Waits as ppoll(2) does, if one of `fds` is the device and is to be read. Nothing here has a
+/// destructor: it is a cancellation point.
 fn poll_device(
     fds: &mut [pollfd],
     timeout: Option<timespec>,
@@ -92,8 +93,8 @@ fn poll_device(
     Some(result)
 }
 
-/// Puts down what is true of the device; gives of how many descriptors there is something to say, or -1 if a signal has come
-/// meanwhile.
+/// Puts down what is true of the device; gives of how many descriptors there is something to say,
+/// or -1 if a signal has come meanwhile.
 fn tell(shim: &Shim, fds: &mut [pollfd], entries: &[DeviceEntry; MOST]) -> c_int {
     let at = |entry: &DeviceEntry, fds: &[pollfd]| fds.get(entry.at).map_or(0, |one| one.revents);
     let rings = entries.iter().any(|entry| at(entry, fds) != 0);
@@ -116,7 +117,8 @@ fn tell(shim: &Shim, fds: &mut [pollfd], entries: &[DeviceEntry; MOST]) -> c_int
 /// The array that a caller of poll(2) gives.
 ///
 /// # Safety
-/// `fds` is null, or `count` of them lie there, which for `'c` are the calling thread's alone, and used only by what this gives.
+/// `fds` is null, or `count` of them lie there, which for `'c` are the calling thread's alone, and
+/// used only by what this gives.
 unsafe fn array<'c>(fds: *mut pollfd, count: nfds_t) -> &'c mut [pollfd] {
     if fds.is_null() {
         return &mut [];
@@ -218,8 +220,8 @@ fn take(set: &mut fd_set, fd: c_int) {
     unsafe { libc::FD_CLR(fd, set) }
 }
 
-/// The three sets of select(2): any may be null. A caller's set is as long as the kernel reads and writes it for its count
-/// (FDS_BYTES in include/linux/poll.h), which may be less than an fd_set.
+/// The three sets of select(2): any may be null. A caller's set is as long as the kernel reads and
+/// writes it for its count (FDS_BYTES in include/linux/poll.h), which may be less than an fd_set.
 struct Three<'c> {
     places: [*mut fd_set; 3],
     count: c_int,
@@ -230,8 +232,8 @@ impl<'c> Three<'c> {
     /// The sets of the first `count` descriptors.
     ///
     /// # Safety
-    /// Each is null, or as many bytes of it as select(2) looks at for `count` are for `'c` the calling thread's alone, to be read
-    /// and written by this only. They may be one and the same.
+    /// Each is null, or as many bytes of it as select(2) looks at for `count` are for `'c` the
+    /// calling thread's alone, to be read and written by this only. They may be one and the same.
     unsafe fn new(places: [*mut fd_set; 3], count: c_int) -> Self {
         Self { places, count, of: PhantomData }
     }
@@ -251,8 +253,8 @@ impl<'c> Three<'c> {
             // SAFETY: an fd_set is an array of numbers, for which 0 is a value.
             let mut set: fd_set = unsafe { std::mem::zeroed() };
             let to = std::ptr::from_mut(&mut set).cast::<u8>();
-            // SAFETY: not null, so it has so many bytes, as whoever made this has vouched; and the other is this function's and not
-            // shorter.
+            // SAFETY: not null, so it has so many bytes, as whoever made this has vouched; and the
+            // other is this function's and not shorter.
             unsafe { std::ptr::copy_nonoverlapping(place.cast::<u8>(), to, self.bytes()) };
             let end = self.bytes() * u8::BITS as usize;
             (self.count..end as c_int).for_each(|fd| take(&mut set, fd));
@@ -272,7 +274,8 @@ impl<'c> Three<'c> {
     }
 }
 
-/// Waits as pselect(2) does, if the device is to be read. The sets are the caller's, and are left as the call leaves them.
+/// Waits as pselect(2) does, if the device is to be read. The sets are the caller's, and are left
+/// as the call leaves them.
 fn select_device(mut sets: Three<'_>, end: Option<u64>, mask: Option<&sigset_t>) -> Option<c_int> {
     let count = sets.count;
     let shim = shim().filter(|_| (0..=libc::FD_SETSIZE as c_int).contains(&count))?;
@@ -351,7 +354,8 @@ pub unsafe extern "C-unwind" fn select(
     let time = unsafe { timeout.as_ref() }
         .map(|time| timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec.saturating_mul(1000) });
     let end = deadline(time);
-    // SAFETY: select(2) takes three sets of `count` descriptors, or nulls, which are its caller's alone until it returns.
+    // SAFETY: select(2) takes three sets of `count` descriptors, or nulls, which are its caller's
+    // alone until it returns.
     let sets = unsafe { Three::new([reads, writes, others], count) };
     let Some(n) = select_device(sets, end, None) else {
         // SAFETY: the caller's arguments, unchanged.
@@ -380,7 +384,8 @@ pub unsafe extern "C-unwind" fn pselect(
 ) -> c_int {
     // SAFETY: null, or a time that is readable during the call.
     let time = unsafe { timeout.as_ref() }.copied();
-    // SAFETY: pselect(2) takes three sets of `count` descriptors, or nulls, which are its caller's alone until it returns.
+    // SAFETY: pselect(2) takes three sets of `count` descriptors, or nulls, which are its caller's
+    // alone until it returns.
     let sets = unsafe { Three::new([reads, writes, others], count) };
     // SAFETY: null, or a set of signals that its caller leaves as it is for so long.
     let set = unsafe { mask.as_ref() };

@@ -1,8 +1,9 @@
-//! Mounts that the daemon makes besides the held one. They are its own, as without belay: each gets a device of its own, and
-//! nothing that is done with that is looked at.
+//! Mounts that the daemon makes besides the held one. They are its own, as without belay: each gets
+//! a device of its own, and nothing that is done with that is looked at.
 //!
-//! Which mount a /dev/fuse is for is known when it is mounted, not when it is opened: it may as well be a clone for another
-//! thread, or a probe. So each is the held device at first, and what turns out to be for another mount is exchanged then.
+//! Which mount a /dev/fuse is for is known when it is mounted, not when it is opened: it may as
+//! well be a clone for another thread, or a probe. So each is the held device at first, and what
+//! turns out to be for another mount is exchanged then.
 
 use crate::shim::{Shim, shim};
 use crate::{descriptors, real, renumbered, standin};
@@ -23,7 +24,8 @@ static MADE_WITH: AtomicI32 = AtomicI32::new(-1);
 /// The number that has made the held device one that is not waited for, by how it was opened.
 static HURRIED: AtomicI32 = AtomicI32::new(-1);
 
-/// The device `fd` is about to be one that is not waited for, and with it all that are the held one still.
+/// The device `fd` is about to be one that is not waited for, and with it all that are the held one
+/// still.
 pub(super) fn opened_nonblocking(fd: c_int) {
     // SAFETY: a number; where it is not open, the kernel says so.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
@@ -82,7 +84,8 @@ pub(super) fn give_own_device(fd: c_int) -> bool {
     }
     let inherited = mode >= 0 && mode & libc::FD_CLOEXEC == 0;
     renumbered::remove(fd);
-    // SAFETY: the number is the daemon's device, which it is about to mount with, and stays open in this one step.
+    // SAFETY: the number is the daemon's device, which it is about to mount with, and stays open in
+    // this one step.
     let done =
         unsafe { syscall(libc::SYS_dup3, own, fd, if inherited { 0 } else { libc::O_CLOEXEC }) };
     let why = real::errno();
@@ -92,8 +95,9 @@ pub(super) fn give_own_device(fd: c_int) -> bool {
     done >= 0
 }
 
-/// FUSE_DEV_IOC_CLONE on `fd`, which is the held device still: whether it is to be a clone of one of another mount, and
-/// was made a device of its own for that. `source`: the place of the number of what is cloned.
+/// FUSE_DEV_IOC_CLONE on `fd`, which is the held device still: whether it is to be a clone of one
+/// of another mount, and was made a device of its own for that. `source`: the place of the number
+/// of what is cloned.
 ///
 /// # Safety
 /// `source` is null, or four bytes can be read there, aligned or not.
@@ -106,7 +110,8 @@ pub(super) unsafe fn clones_another(fd: c_int, source: *const c_void) -> bool {
     !descriptors::is_device(source) && is_fuse(source) && give_own_device(fd)
 }
 
-/// `path` from the root on, without links, as far as that can be said without going into the held mount.
+/// `path` from the root on, without links, as far as that can be said without going into the held
+/// mount.
 fn whole(path: &[u8], held: &[u8]) -> Vec<u8> {
     standin::resolve(libc::AT_FDCWD, path, true, held).unwrap_or_else(|| path.to_vec())
 }
@@ -130,7 +135,8 @@ impl Shim {
         }
     }
 
-    /// Whether what is mounted at `target`, with the device `fd` if that is known, is another mount than the held one.
+    /// Whether what is mounted at `target`, with the device `fd` if that is known, is another mount
+    /// than the held one.
     pub(super) fn is_another(&self, target: &[u8], fd: Option<c_int>) -> bool {
         let control = self.control();
         let has_mount = self.has_mount();
@@ -146,7 +152,8 @@ impl Shim {
         whole(target, &held) != held
     }
 
-    /// The right to make the held mount, which one thread has at a time; `None`: what is to be mounted is another.
+    /// The right to make the held mount, which one thread has at a time; `None`: what is to be
+    /// mounted is another.
     pub(super) fn make_held(&self, target: &[u8], fd: Option<c_int>) -> Option<Making> {
         if self.is_another(target, fd) || MAKING.swap(true, AcqRel) {
             return None;
@@ -211,15 +218,17 @@ impl Shim {
         }
     }
 
-    /// Does `act`, a system call that changes the mount table, where everybody sees it: a successor has a mount namespace of its
-    /// own. Gives what it gives.
+    /// Does `act`, a system call that changes the mount table, where everybody sees it: a successor
+    /// has a mount namespace of its own. Gives what it gives.
     pub(super) fn outside(&self, act: impl Fn() -> c_int) -> c_int {
         let Some(outer) = &self.outer else { return act() };
-        // A child that tells nobody of its end, so that the daemon does not hear of it.
-        // SAFETY: the child is a copy of this process with this thread alone, makes system calls only, and ends.
+        // A child that tells nobody of its end, so that the daemon does not hear of it. SAFETY: the
+        // child is a copy of this process with this thread alone, makes system calls only, and
+        // ends.
         let child = unsafe { syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
         if child == 0 {
-            // SAFETY: an open descriptor of a mount namespace. This process has one thread, as setns(2) demands.
+            // SAFETY: an open descriptor of a mount namespace. This process has one thread, as
+            // setns(2) demands.
             let there = unsafe { syscall(libc::SYS_setns, outer.as_raw_fd(), libc::CLONE_NEWNS) };
             let why = if there < 0 || act() < 0 { real::errno() } else { 0 };
             // SAFETY: ends this process at once: its exit handlers are the daemon's.
@@ -246,7 +255,8 @@ impl Shim {
     }
 }
 
-/// umount2(2) by a successor of what may be another mount of its daemon: where everybody sees it. Whether that was done.
+/// umount2(2) by a successor of what may be another mount of its daemon: where everybody sees it.
+/// Whether that was done.
 pub(super) fn unmounts_another(target: &CStr, how: c_int) -> bool {
     let Some(shim) = shim().filter(|shim| shim.outer.is_some()) else { return false };
     if !shim.control().has(Flags::SEVERAL) || !target.to_bytes().starts_with(b"/") {
@@ -274,8 +284,8 @@ pub(super) unsafe fn mount_at(
     how: c_ulong,
     data: *const c_void,
 ) -> c_int {
-    // SAFETY: by the caller's contract; the place is a live string. No function of libc's: this may be a child of a process with
-    // threads.
+    // SAFETY: by the caller's contract; the place is a live string. No function of libc's: this may
+    // be a child of a process with threads.
     unsafe { syscall(libc::SYS_mount, source, place.as_ptr(), kind, how, data) as c_int }
 }
 

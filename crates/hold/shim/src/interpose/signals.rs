@@ -1,5 +1,5 @@
-//! Signals that a daemon sends to itself: of SIGKILL and the like nobody could tell afterwards who sent them, and a request
-//! is to be blamed for what its daemon does, and not for what others do.
+//! Signals that a daemon sends to itself: of SIGKILL and the like nobody could tell afterwards who
+//! sent them, and a request is to be blamed for what its daemon does, and not for what others do.
 //!
 //! Handlers of signals may call these functions: no locks here, nothing is looked up.
 

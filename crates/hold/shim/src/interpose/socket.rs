@@ -15,7 +15,8 @@ const MOST: usize = 253;
 pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the caller's arguments, unchanged.
     let received = unsafe { real::recvmsg(fd, message, flags) };
-    // A daemon gets the device before it can serve. What it receives later is its own affair; but that it has another mount is told.
+    // A daemon gets the device before it can serve. What it receives later is its own affair; but
+    // that it has another mount is told.
     if received >= 0
         && let Some(shim) = shim()
     {
@@ -43,7 +44,8 @@ unsafe fn look_at(shim: &Shim, message: *const msghdr) {
             let data = unsafe { libc::CMSG_DATA(header) };
             for number in 0..count {
                 let place = data.cast::<c_int>().wrapping_add(number);
-                // SAFETY: `count` descriptors lie there, by the header's length; perhaps not aligned.
+                // SAFETY: `count` descriptors lie there, by the header's length; perhaps not
+                // aligned.
                 let fd = unsafe { place.read_unaligned() };
                 shim.received(fd);
             }

@@ -1,5 +1,5 @@
-//! Streams of the C library's, which opens, reads, writes and closes them without the calls that are seen here. An image
-//! must not be used so.
+//! Streams of the C library's, which opens, reads, writes and closes them without the calls that
+//! are seen here. An image must not be used so.
 
 use crate::argument::Text;
 use crate::effects::journal;
@@ -55,7 +55,8 @@ macro_rules! opens {
         /// As libc's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(path: *const c_char, mode: *const c_char) -> *mut FILE {
-            // SAFETY: fopen(3) takes two strings, which its caller leaves as they are until it returns.
+            // SAFETY: fopen(3) takes two strings, which its caller leaves as they are until it
+            // returns.
             let (name, how) = unsafe { Text::both(path, mode) };
             if refuses(|| by_name(name), how) {
                 return std::ptr::null_mut();
@@ -85,8 +86,8 @@ macro_rules! reopens {
             mode: *const c_char,
             stream: *mut FILE,
         ) -> *mut FILE {
-            // SAFETY: freopen(3) takes two strings, of which the path may be null, and which its caller leaves as they are until it
-            // returns.
+            // SAFETY: freopen(3) takes two strings, of which the path may be null, and which its
+            // caller leaves as they are until it returns.
             let (name, how) = unsafe { Text::both(path, mode) };
             if refuses(|| by_name(name), how) {
                 // SAFETY: the caller's stream, which freopen closes also where it fails.

@@ -16,7 +16,8 @@ struct Beginning {
 /// What a thread runs that `pthread_create` below has started.
 ///
 /// # Safety
-/// `beginning` is a [`Beginning`] from [`Box::into_raw`] that is nobody else's; what it is to run may be run with its argument.
+/// `beginning` is a [`Beginning`] from [`Box::into_raw`] that is nobody else's; what it is to run
+/// may be run with its argument.
 unsafe extern "C-unwind" fn begin(beginning: *mut c_void) -> *mut c_void {
     // SAFETY: the caller's contract.
     let beginning = *unsafe { Box::from_raw(beginning.cast::<Beginning>()) };
@@ -42,8 +43,8 @@ pub unsafe extern "C-unwind" fn pthread_create(
         return unsafe { real::pthread_create(thread, attributes, start, argument) };
     }
     let beginning = Box::into_raw(Box::new(Beginning { start, argument, tag: tag::hand_over() }));
-    // SAFETY: the caller's arguments, but for what the thread runs: `begin`, with a value of its own, and the caller's function and
-    // argument in it.
+    // SAFETY: the caller's arguments, but for what the thread runs: `begin`, with a value of its
+    // own, and the caller's function and argument in it.
     let failed = unsafe { real::pthread_create(thread, attributes, begin, beginning.cast()) };
     if failed != 0 {
         // SAFETY: no thread was started, so it is still ours.

@@ -13,8 +13,8 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Where its descriptors are: high, so that daemons which count on low numbers are not disturbed, and below what select(2)
-/// can be asked for.
+/// Where its descriptors are: high, so that daemons which count on low numbers are not disturbed,
+/// and below what select(2) can be asked for.
 pub(super) const DESCRIPTORS: RawFd = 210;
 
 /// How the daemon waits for the device.
@@ -81,14 +81,16 @@ impl Waiting {
         self.nonblocking.load(Relaxed)
     }
 
-    /// Whether some thread may sleep in a read of the device. Whoever asks has said before that there is work.
+    /// Whether some thread may sleep in a read of the device. Whoever asks has said before that
+    /// there is work.
     pub(crate) fn has_readers(&self) -> bool {
         fence(SeqCst);
         self.readers.load(Relaxed) > 0
     }
 
-    /// The calling thread looks for work, and may then sleep in a read of the device. It counts from before it looks: it sees
-    /// what there is, or whoever makes work sees it. A thread that is cancelled in its read is kicked in vain from then on.
+    /// The calling thread looks for work, and may then sleep in a read of the device. It counts
+    /// from before it looks: it sees what there is, or whoever makes work sees it. A thread that is
+    /// cancelled in its read is kicked in vain from then on.
     pub(crate) fn begin_reading(&self) {
         self.readers.fetch_add(1, Relaxed);
         fence(SeqCst);
@@ -114,8 +116,8 @@ impl Waiting {
         self.sets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The descriptor to wait for in the place of `device`; `None` if there is none to be had. `serves`: whether the daemon
-    /// has come to the end of its start.
+    /// The descriptor to wait for in the place of `device`; `None` if there is none to be had.
+    /// `serves`: whether the daemon has come to the end of its start.
     pub(crate) fn bell(&self, device: &OwnedFd, serves: bool) -> Option<RawFd> {
         let bell = self.bell.get_or_init(|| {
             let bell = Bell::new(device).ok()?;
@@ -171,7 +173,8 @@ impl Waiting {
         let _ = timerfd_settime(bell.timer.as_fd(), TimerfdTimerFlags::empty(), &after);
     }
 
-    /// The calling thread waits for the device as the bell cannot: its wakers are told so, once and for all.
+    /// The calling thread waits for the device as the bell cannot: its wakers are told so, once and
+    /// for all.
     #[cold]
     pub(crate) fn wait_unheard(&self) {
         if !self.unheard.swap(true, Relaxed) {

@@ -1,9 +1,10 @@
 //! Messages that were taken for a daemon that waits for its device with O_NONBLOCK unset.
 //!
-//! poll(2) says that such a daemon can read, and it reads: if that waited, everything else that its loop is there for would
-//! stand still. But not all that makes the bell readable is for the daemon: the kernel's messages may be belay's, or wait for
-//! others. So before the daemon is told, the message is taken, and lies here until it reads. (With O_NONBLOCK its read
-//! says that there is nothing, which such daemons know.)
+//! poll(2) says that such a daemon can read, and it reads: if that waited, everything else that its
+//! loop is there for would stand still. But not all that makes the bell readable is for the daemon:
+//! the kernel's messages may be belay's, or wait for others. So before the daemon is told, the
+//! message is taken, and lies here until it reads. (With O_NONBLOCK its read says that there is
+//! nothing, which such daemons know.)
 
 use crate::argument::Output;
 use crate::populate;
@@ -53,8 +54,9 @@ impl Shim {
         before
     }
 
-    /// The read that [`Shim::before_polled_read`] has let the thread make is over, or is not made. It may have been
-    /// somebody's turn to look again by a timer, which it has silenced. errno stays.
+    /// The read that [`Shim::before_polled_read`] has let the thread make is over, or is not made.
+    /// It may have been somebody's turn to look again by a timer, which it has silenced. errno
+    /// stays.
     #[cold]
     pub(crate) fn polled_read_ended(&self) {
         let errno = crate::real::errno();
@@ -63,8 +65,8 @@ impl Shim {
         crate::real::set_errno(errno);
     }
 
-    /// Whether a read of the device gives something without waiting, now that the bell is readable. What is found stays rung
-    /// for until it is read.
+    /// Whether a read of the device gives something without waiting, now that the bell is readable.
+    /// What is found stays rung for until it is read.
     pub(crate) fn has_message(&self) -> Found {
         if self.waiting.is_nonblocking() {
             return Found::Message;
@@ -128,7 +130,8 @@ impl Shim {
             let mut buffer = std::mem::take(&mut self.waiting.stash().spare);
             buffer.resize(largest.min(64 << 20) + ROOM, 0);
             populate::once(buffer.as_ptr() as usize, buffer.len(), || self.put_off());
-            // A thread that simply reads may take the message first: then this one sleeps there, and can be woken.
+            // A thread that simply reads may take the message first: then this one sleeps there,
+            // and can be woken.
             self.waiting.begin_reading();
             let got = match slot {
                 Some(slot) => {

@@ -1,7 +1,8 @@
-//! The daemon's epoll sets that have the device: there the bell is in its place, under the daemon's own data.
+//! The daemon's epoll sets that have the device: there the bell is in its place, under the daemon's
+//! own data.
 //!
-//! A bell is never writable, and the device always is: where the daemon waits for that as well, the device itself is in the
-//! set too, and of what both say the daemon hears as of one.
+//! A bell is never writable, and the device always is: where the daemon waits for that as well, the
+//! device itself is in the set too, and of what both say the daemon hears as of one.
 
 use super::Found;
 use super::watches::{READS, Watch, another, raw};
@@ -79,8 +80,8 @@ impl Shim {
         }
     }
 
-    /// What epoll_wait(2) of `set` has given, as the daemon is to see it; how much of it is left. `None` if that is nothing, and a
-    /// signal has come.
+    /// What epoll_wait(2) of `set` has given, as the daemon is to see it; how much of it is left.
+    /// `None` if that is nothing, and a signal has come.
     pub(crate) fn set_told(&self, set: RawFd, events: &mut [epoll_event]) -> Option<usize> {
         let (mut kept, mut interrupted) = (0, false);
         for at in 0..events.len() {

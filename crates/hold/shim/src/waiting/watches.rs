@@ -25,7 +25,8 @@ impl Drop for Duplicate {
 pub(super) struct Watch {
     pub(super) set: RawFd,
     pub(super) device: RawFd,
-    /// The bell in its place: a duplicate of its own, as a set has each descriptor once. Duplicates of the set have the same.
+    /// The bell in its place: a duplicate of its own, as a set has each descriptor once. Duplicates
+    /// of the set have the same.
     pub(super) bell: Option<Arc<Duplicate>>,
     /// The device is in the set.
     pub(super) itself: bool,

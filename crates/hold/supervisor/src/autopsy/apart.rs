@@ -1,9 +1,12 @@
-//! The process in which a backtrace is made: what has to be read for it are files of others, by code of others.
+//! The process in which a backtrace is made: what has to be read for it are files of others, by
+//! code of others.
 //!
-//! It is this very program, started again, with limits of memory and time and without a capability. It opens nothing: what it may read
-//! it is handed, and only what a word of the dead process's stack points into. What it answers is text of somebody who is not trusted:
-//! bounded, and without control characters. It answers in steps, each more than the one before, so that its end in the middle costs
-//! what is not answered yet. Whoever waits for it is a thread that nobody waits for (see [`super::later`]).
+//! It is this very program, started again, with limits of memory and time and without a capability.
+//! It opens nothing: what it may read it is handed, and only what a word of the dead process's
+//! stack points into. What it answers is text of somebody who is not trusted: bounded, and without
+//! control characters. It answers in steps, each more than the one before, so that its end in the
+//! middle costs what is not answered yet. Whoever waits for it is a thread that nobody waits for
+//! (see [`super::later`]).
 
 use super::maps::{self, Mapped};
 use super::{Frame, open, plain, unwind};
@@ -96,13 +99,14 @@ impl Told {
     }
 }
 
-/// The files that may have a part in a backtrace: into which a register or a word of the stack points. Opened here, where there
-/// may be rights that the process apart has not.
+/// The files that may have a part in a backtrace: into which a register or a word of the stack
+/// points. Opened here, where there may be rights that the process apart has not.
 pub(super) fn files(remains: &Remains) -> Vec<(String, File)> {
     let map = maps::parse(&remains.maps);
     let words = remains.stack.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
     let pointers = remains.head.registers.into_iter().chain(words);
-    // A return address may lie behind the last byte of its function; that of another machine has a check value in it.
+    // A return address may lie behind the last byte of its function; that of another machine has a
+    // check value in it.
     let pointers = pointers.flat_map(|word| {
         let bare = word & 0x0000_ffff_ffff_ffff;
         [bare, bare.wrapping_sub(1)]
@@ -136,7 +140,8 @@ pub(super) fn backtrace(remains: &Remains) -> Option<Vec<Frame>> {
     let sent = send(ours.as_fd(), told.as_fd(), &files);
     drop((ours, told, files, command));
     let answer = child.stdout.take().filter(|_| sent).map(answer);
-    // It may be stopped, or wait for nothing that comes. Whoever takes the status of all of belay's children takes its own.
+    // It may be stopped, or wait for nothing that comes. Whoever takes the status of all of belay's
+    // children takes its own.
     let _ = process.signal(SIGKILL);
     read_answer(&answer?)
 }

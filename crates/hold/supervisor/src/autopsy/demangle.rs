@@ -1,7 +1,8 @@
 //! What a symbol is called in its language, within a budget.
 //!
-//! A symbol may refer to its own parts again and again: a few hundred bytes of it stand for a name that no memory holds. So
-//! what is written has a limit, and so has the number of parts that are visited, of which some write nothing.
+//! A symbol may refer to its own parts again and again: a few hundred bytes of it stand for a name
+//! that no memory holds. So what is written has a limit, and so has the number of parts that are
+//! visited, of which some write nothing.
 
 use cpp_demangle::{DemangleNodeType, DemangleOptions, DemangleWrite, Symbol};
 use std::fmt::{self, Write};

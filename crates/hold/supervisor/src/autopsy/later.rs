@@ -48,7 +48,8 @@ impl Backtraces {
         }
     }
 
-    /// The processes that work on one: none of the daemon's. To be asked after those of which some may be one of them.
+    /// The processes that work on one: none of the daemon's. To be asked after those of which some
+    /// may be one of them.
     pub fn processes(&self) -> Vec<u32> {
         let thread = self.worker.as_ref().map_or(0, |worker| worker.thread.load(Ordering::Acquire));
         if thread == 0 { Vec::new() } else { children_of_thread(std::process::id(), thread) }

@@ -1,5 +1,5 @@
-//! Why a daemon gave itself up, in its own words: a failed assertion, a heap that the C library found corrupt, an
-//! exception that nobody caught, a panic.
+//! Why a daemon gave itself up, in its own words: a failed assertion, a heap that the C library
+//! found corrupt, an exception that nobody caught, a panic.
 
 use super::plain;
 
@@ -14,7 +14,8 @@ const BEGINNINGS: [&str; 5] = [
 /// Lines that belong to the one before.
 const GOES_ON: [&str; 2] = ["  what():", "note: "];
 
-/// The words, from what the C library kept of them (`kept`), or from the last lines of standard error.
+/// The words, from what the C library kept of them (`kept`), or from the last lines of standard
+/// error.
 pub fn message(kept: &[u8], stderr: &[String]) -> Option<String> {
     let kept = kept.split(|byte| *byte == 0).next().unwrap_or_default();
     let kept = plain(String::from_utf8_lossy(kept).trim());

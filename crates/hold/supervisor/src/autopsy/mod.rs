@@ -1,11 +1,11 @@
 //! What a crash looked like: the part of a report that comes from what the dying daemon left behind
 //! (see `belay_effects::remains`).
 //!
-//! Everything here is hostile until proved otherwise: a daemon gone mad may have written the remains,
-//! and a daemon names the files that the backtrace is looked up in. Nothing is read without a limit,
-//! nothing is opened that could make its reader wait or that has effects of its own, and what foreign
-//! code makes of it cannot bring the supervisor down, nor take its memory: it runs in a process of its own, with limits, when
-//! applications have long got their answers.
+//! Everything here is hostile until proved otherwise: a daemon gone mad may have written the
+//! remains, and a daemon names the files that the backtrace is looked up in. Nothing is read
+//! without a limit, nothing is opened that could make its reader wait or that has effects of its
+//! own, and what foreign code makes of it cannot bring the supervisor down, nor take its memory: it
+//! runs in a process of its own, with limits, when applications have long got their answers.
 //!
 //! | module | answers |
 //! | --- | --- |

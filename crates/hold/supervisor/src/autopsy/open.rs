@@ -40,8 +40,8 @@ fn open_shim(mapped: &Mapped) -> Option<File> {
 }
 
 /// Opens a mapped file for reading: a regular file that still is the one that was mapped, and on no
-/// file system that somebody else serves. To touch such a one, above all the one that is held, is to wait
-/// for that program or machine.
+/// file system that somebody else serves. To touch such a one, above all the one that is held, is
+/// to wait for that program or machine.
 pub(super) fn open(mapped: &Mapped) -> Option<File> {
     if let Some(shim) = open_shim(mapped) {
         return Some(shim);
@@ -51,8 +51,8 @@ pub(super) fn open(mapped: &Mapped) -> Option<File> {
     })
 }
 
-/// Opens a regular file of at most `longest` bytes for reading, on no file system that somebody else serves, by a path without
-/// links.
+/// Opens a regular file of at most `longest` bytes for reading, on no file system that somebody
+/// else serves, by a path without links.
 pub(crate) fn open_regular(path: &Path, longest: u64) -> Option<File> {
     open_if(path, longest, |_, _| true)
 }
@@ -62,8 +62,8 @@ fn open_if(path: &Path, longest: u64, is_meant: impl Fn(u64, u64) -> bool) -> Op
     if !table().is_ok_and(|table| may_touch(path, &table)) {
         return None;
     }
-    // Without links, the path means what the mount table says that it means. And a device's or pipe's
-    // opening has effects: first it is found out what this is.
+    // Without links, the path means what the mount table says that it means. And a device's or
+    // pipe's opening has effects: first it is found out what this is.
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let place: OwnedFd = openat2(CWD, path, flags, Mode::empty(), resolve).ok()?;
@@ -80,13 +80,14 @@ fn open_if(path: &Path, longest: u64, is_meant: impl Fn(u64, u64) -> bool) -> Op
     Some(File::from(rustix::fs::open(again, flags, Mode::empty()).ok()?))
 }
 
-/// Whether to touch what is on it may be to wait for somebody else. Who waits for a root that a machine serves (virtiofs, 9p)
-/// waits with every other program, this one among them.
+/// Whether to touch what is on it may be to wait for somebody else. Who waits for a root that a
+/// machine serves (virtiofs, 9p) waits with every other program, this one among them.
 fn may_not_answer(mount: &Mount) -> bool {
     mount.is_served() && (mount.is_fuse() || mount.mountpoint != b"/")
 }
 
-/// Whether a path leads through no file system that somebody else serves or that is mounted on demand.
+/// Whether a path leads through no file system that somebody else serves or that is mounted on
+/// demand.
 fn may_touch(path: &Path, table: &[Mount]) -> bool {
     let plain = |part| !matches!(part, std::path::Component::ParentDir);
     let through =

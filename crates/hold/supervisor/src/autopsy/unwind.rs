@@ -17,8 +17,9 @@ const NOWHERE: u64 = 1 << 16;
 /// Program files that are looked at.
 const PROGRAMS: usize = 32;
 
-/// The functions on the stack of the thread that crashed, the innermost first. `None` if nothing can
-/// be found out. `files` are those that may be read, with their paths; `tell` gets what is known so far, each time more.
+/// The functions on the stack of the thread that crashed, the innermost first. `None` if nothing
+/// can be found out. `files` are those that may be read, with their paths; `tell` gets what is
+/// known so far, each time more.
 pub(super) fn backtrace(
     remains: &Remains,
     files: Vec<(String, File)>,
@@ -249,7 +250,8 @@ mod tests {
         for round in 0..150 {
             let mut bad = good.clone();
             for _ in 0..1 + round % 40 {
-                // The head of the file, and its tables at the end, are hit more often than the rest.
+                // The head of the file, and its tables at the end, are hit more often than the
+                // rest.
                 let at = match random(3) {
                     0 => random(1024.min(bad.len())),
                     1 => bad.len() - 1 - random(2048.min(bad.len() - 1)),

@@ -52,8 +52,8 @@ impl Steps {
         *self.step.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What has given no answer for `limit` nanoseconds by `now`. Each further such time is another try, as those who have come
-    /// meanwhile are to be told as well.
+    /// What has given no answer for `limit` nanoseconds by `now`. Each further such time is another
+    /// try, as those who have come meanwhile are to be told as well.
     pub fn hanging(&self, now: u64, limit: u64) -> Option<Failing> {
         let step = self.step()?;
         let times = now.saturating_sub(step.since) / limit.max(1);

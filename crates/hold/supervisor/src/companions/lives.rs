@@ -3,7 +3,8 @@
 use crate::clock::{self, SECOND};
 use crate::process::Exit;
 
-/// How long it may take until somebody who can know has told how one ended, and until there is another.
+/// How long it may take until somebody who can know has told how one ended, and until there is
+/// another.
 const KNOWN: u64 = SECOND;
 
 /// A companion's process that has ended, though nobody had asked it to.
@@ -77,7 +78,8 @@ impl Lives {
         self.0.retain(|life| life.pid != pid || life.died.is_some());
     }
 
-    /// Those that have ended, once each, as soon as `exit_of` knows how, and there is another if one is to come, or after a while.
+    /// Those that have ended, once each, as soon as `exit_of` knows how, and there is another if
+    /// one is to come, or after a while.
     pub fn take_ends(&mut self, now: u64, exit_of: impl Fn(u32) -> Option<Exit>) -> Vec<End> {
         let mut ends = Vec::new();
         self.0.retain(|life| {

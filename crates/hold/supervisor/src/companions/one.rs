@@ -19,7 +19,8 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// How long it may take at the least to show that it gets on: more than from one look to the next one behind it.
+/// How long it may take at the least to show that it gets on: more than from one look to the next
+/// one behind it.
 const SHOWS: Duration = Duration::from_secs(3);
 /// One that has lived for less than this may be ending again and again.
 const SHORT: Duration = Duration::from_secs(1);

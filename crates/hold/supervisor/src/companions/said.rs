@@ -1,4 +1,5 @@
-//! What companions say of themselves, each in a file, as JSON. It is for people: nothing is decided by it.
+//! What companions say of themselves, each in a file, as JSON. It is for people: nothing is decided
+//! by it.
 
 use crate::clock;
 use crate::degraded::{Kind, Reason, one_line};
@@ -25,7 +26,8 @@ impl Said {
         serde_json::from_slice(&text).ok()
     }
 
-    /// Why one has ended, as it says itself, or else where its messages are: in `log`, if they go to a file.
+    /// Why one has ended, as it says itself, or else where its messages are: in `log`, if they go
+    /// to a file.
     pub fn last_words(&self, role: &str, log: Option<&str>) -> String {
         let report = self.by(role);
         let ended = report.as_ref().and_then(|report| report.get("ended")?.as_str());

@@ -1,6 +1,6 @@
-//! A file that is made once, and read from then on: what a daemon shows that works on nothing else. Its names lead to the
-//! same files in each life, whatever numbers the daemon gives them, as nobody can move them; but for who replaces
-//! the file as a whole, which is looked at before each start.
+//! A file that is made once, and read from then on: what a daemon shows that works on nothing else.
+//! Its names lead to the same files in each life, whatever numbers the daemon gives them, as nobody
+//! can move them; but for who replaces the file as a whole, which is looked at before each start.
 
 use crate::look::found::FileStat;
 use crate::programs;

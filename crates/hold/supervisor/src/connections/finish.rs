@@ -52,7 +52,8 @@ pub struct Finishing {
     /// Those of `rest` that do nothing but pass on what comes through a connection.
     carriers: Vec<u32>,
     begin: Instant,
-    /// A connection came to its end before its protocol, or its silence, told that nothing was under way any more.
+    /// A connection came to its end before its protocol, or its silence, told that nothing was
+    /// under way any more.
     cut: bool,
 }
 
@@ -79,12 +80,14 @@ impl Finishing {
         killed
     }
 
-    /// Whether a connection broke, or had to be given up, while something may have been under way on it.
+    /// Whether a connection broke, or had to be given up, while something may have been under way
+    /// on it.
     pub fn is_cut(&self) -> bool {
         self.cut
     }
 
-    /// Those that do nothing but pass on what comes through a connection. They live on when all is settled.
+    /// Those that do nothing but pass on what comes through a connection. They live on when all is
+    /// settled.
     pub fn carriers(&self) -> &[u32] {
         &self.carriers
     }
@@ -207,7 +210,8 @@ impl Ending {
     }
 }
 
-/// Reads what is there, and never waits: others may have the description, and take what was there, or have it wait.
+/// Reads what is there, and never waits: others may have the description, and take what was there,
+/// or have it wait.
 fn take(connection: &OwnedFd, scrap: &mut [u8]) -> Result<usize, Errno> {
     if is_socket(connection) {
         return recv(connection, scrap, RecvFlags::DONTWAIT).map(|(got, _)| got);

@@ -30,7 +30,8 @@ use std::ops::Deref;
 pub struct Connections {
     /// By inode number.
     held: BTreeMap<u64, Held>,
-    /// Some could not be had when they were last looked at: what goes through them breaks off with the daemon.
+    /// Some could not be had when they were last looked at: what goes through them breaks off with
+    /// the daemon.
     missed: bool,
 }
 
@@ -39,8 +40,9 @@ pub struct Connections {
 struct Held(OwnedFd);
 
 impl Drop for Held {
-    /// A daemon may have the close of a connection wait until all is delivered (SO_LINGER), and this may be the last one. What is
-    /// on its way is delivered without that as well. Where no time is given, a close does not wait and cuts off: that stays.
+    /// A daemon may have the close of a connection wait until all is delivered (SO_LINGER), and
+    /// this may be the last one. What is on its way is delivered without that as well. Where no
+    /// time is given, a close does not wait and cuts off: that stays.
     fn drop(&mut self) {
         if let Ok(Some(time)) = sockopt::socket_linger(&self.0)
             && !time.is_zero()
@@ -73,8 +75,8 @@ impl Connections {
     /// Looks at the daemon's descriptors: holds connections that are new, drops those that the
     /// daemon has closed itself.
     ///
-    /// `copy` gives those of its descriptors, with their inode numbers, that are what they are wanted for ([`copies`]); nothing if
-    /// that cannot be had now.
+    /// `copy` gives those of its descriptors, with their inode numbers, that are what they are
+    /// wanted for ([`copies`]); nothing if that cannot be had now.
     pub fn refresh(
         &mut self,
         daemon: &Watched,
@@ -116,7 +118,8 @@ impl Connections {
         self.held.extend(copies.map(|(inode, copy)| (inode, Held(copy))));
     }
 
-    /// Begins to finish what the dead daemon had begun. `rest` are the processes that it left behind.
+    /// Begins to finish what the dead daemon had begun. `rest` are the processes that it left
+    /// behind.
     pub fn finish(self, rest: Vec<Watched>) -> Finishing {
         Finishing::begin(self.held.into_values().collect(), rest, self.missed)
     }
@@ -143,11 +146,11 @@ enum Kind {
     Pipe,
 }
 
-/// Copies of those descriptors of process `pid` (at `process`) that are still what they were, and through which requests may
-/// go; each with its inode number.
+/// Copies of those descriptors of process `pid` (at `process`) that are still what they were, and
+/// through which requests may go; each with its inode number.
 ///
-/// A daemon may have put another file behind a number meanwhile. The copy of that is closed, and its close may wait for whoever
-/// serves it.
+/// A daemon may have put another file behind a number meanwhile. The copy of that is closed, and
+/// its close may wait for whoever serves it.
 pub fn copies(process: BorrowedFd<'_>, pid: u32, wanted: &[Wanted]) -> Vec<(u64, OwnedFd)> {
     let copy = |wanted: &Wanted| {
         let copy = pidfd_getfd(process, wanted.number, PidfdGetfdFlags::empty()).ok()?;
@@ -184,8 +187,9 @@ fn descriptors_of(pid: u32) -> Vec<(i32, Kind, u64)> {
         .collect()
 }
 
-/// Those of a process's sockets whose other end is its own as well, and nobody else's, or closed: event loops wake themselves by
-/// such pairs. A child that has the other end, and what the child has started, is somebody else.
+/// Those of a process's sockets whose other end is its own as well, and nobody else's, or closed:
+/// event loops wake themselves by such pairs. A child that has the other end, and what the child
+/// has started, is somebody else.
 fn own_pairs(pid: u32, all: &[(i32, Kind, u64)]) -> BTreeSet<u64> {
     let sockets: BTreeSet<u64> =
         all.iter().filter(|one| one.1 == Kind::Socket).map(|one| one.2).collect();
@@ -320,8 +324,8 @@ mod tests {
         assert!(!connections.is_empty());
     }
 
-    /// Whoever is to copy them does not answer, as on a machine that has too much to do: that is tried again, and what was on its
-    /// way at a death meanwhile is known to be lost.
+    /// Whoever is to copy them does not answer, as on a machine that has too much to do: that is
+    /// tried again, and what was on its way at a death meanwhile is known to be lost.
     #[test]
     fn connections_that_cannot_be_had_are_no_secret() {
         let (own, _other) = std::os::unix::net::UnixStream::pair().expect("socketpair");
@@ -344,7 +348,8 @@ mod tests {
         assert!(finishing.is_cut());
     }
 
-    /// The end of a connection whose close waits, and on which something is under way that nobody takes.
+    /// The end of a connection whose close waits, and on which something is under way that nobody
+    /// takes.
     fn lingering() -> (Connections, std::net::TcpStream) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
         let end = std::net::TcpStream::connect(listener.local_addr().expect("address"));
@@ -363,7 +368,8 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").spawn().expect("sleep");
         let daemon = Watched::open(child.id()).expect("pidfd");
         let begin = Instant::now();
-        // One that a living daemon has closed, one of a dead daemon that never answered, and one that is finished.
+        // One that a living daemon has closed, one of a dead daemon that never answered, and one
+        // that is finished.
         let (mut closed, peer) = lingering();
         refresh(&mut closed, &daemon);
         assert!(closed.is_empty() && begin.elapsed() < LINGER / 2);

@@ -1,7 +1,7 @@
 //! Where the other end of a socket pair is.
 //!
-//! The kernel tells it (`sock_diag(7)`) of the sockets of this network namespace. What it tells is of the kernel's own
-//! making; a daemon has no part in it.
+//! The kernel tells it (`sock_diag(7)`) of the sockets of this network namespace. What it tells is
+//! of the kernel's own making; a daemon has no part in it.
 
 use rustix::fd::OwnedFd;
 use rustix::net::{

@@ -15,11 +15,13 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ftruncate, open};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-/// The longest configuration, as it is written down. What cannot be read again, or shown, is refused at the start: a mount whose
-/// note nobody can read is not found when all that knew of it is dead.
+/// The longest configuration, as it is written down. What cannot be read again, or shown, is
+/// refused at the start: a mount whose note nobody can read is not found when all that knew of it
+/// is dead.
 const LONGEST: usize = 1 << 20;
 
-/// Makes everything that a mount needs before its first daemon starts. `image`: the image, and its locked journal.
+/// Makes everything that a mount needs before its first daemon starts. `image`: the image, and its
+/// locked journal.
 ///
 /// # Errors
 /// Those of the system calls that make the descriptors.
@@ -96,7 +98,8 @@ pub fn prepare(
     })
 }
 
-/// The folder that the mount is going to cover, where a successor cannot find it by its path (see the shim's `standin`).
+/// The folder that the mount is going to cover, where a successor cannot find it by its path (see
+/// the shim's `standin`).
 fn covered(config: &Config) -> Option<OwnedFd> {
     let path = config.guessed_mountpoint.as_ref().filter(|_| !crate::fusermount::may_mount())?;
     open(&path.0, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()

@@ -13,8 +13,8 @@ pub struct Mounts {
     pub held: Option<MountFact>,
     /// FUSE file systems that were there before the first daemon, by `major:minor`.
     before: Vec<String>,
-    /// Other mounts of the daemon, of which the kernel has said that it serves them; and of those before, what is still to be
-    /// taken away.
+    /// Other mounts of the daemon, of which the kernel has said that it serves them; and of those
+    /// before, what is still to be taken away.
     seconds: Vec<MountFact>,
     /// Where the daemon has said that it has another one, which has not been found yet.
     unseen: Vec<String>,

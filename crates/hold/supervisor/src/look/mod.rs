@@ -1,7 +1,8 @@
 //! What is at a path, found out without waiting for whoever serves the file system that it is on.
 //!
-//! The rule: who must answer looks at a path only through this. What the kernel has in memory of a file system of this machine
-//! is looked at here, which asks nobody. All else is asked of a process apart ([`crate::scout`]), for which there is a limit.
+//! The rule: who must answer looks at a path only through this. What the kernel has in memory of a
+//! file system of this machine is looked at here, which asks nobody. All else is asked of a process
+//! apart ([`crate::scout`]), for which there is a limit.
 
 pub(crate) mod found;
 pub(crate) mod local;
@@ -20,7 +21,8 @@ use std::path::Path;
 /// Looks for `path`, from the folder on if one is given.
 pub fn look(scouts: &Scouts, folder: Option<BorrowedFd<'_>>, path: &Path, links: Links) -> Found {
     let from = folder.unwrap_or(CWD);
-    // The kernel asks the server of NFS, whatever is wanted, when a path ends at the mountpoint itself.
+    // The kernel asks the server of NFS, whatever is wanted, when a path ends at the mountpoint
+    // itself.
     if is_place_of_served(path) {
         return scouts.look(folder, path, links);
     }
@@ -30,7 +32,8 @@ pub fn look(scouts: &Scouts, folder: Option<BorrowedFd<'_>>, path: &Path, links:
             Ok(stat) => Found::There(There { pinned, stat, gained: None }),
             Err(error) => Found::Not(error),
         },
-        // The kernel does not know now, cannot be asked in this way (before Linux 5.12), or somebody else is to be asked.
+        // The kernel does not know now, cannot be asked in this way (before Linux 5.12), or
+        // somebody else is to be asked.
         Ok(_) | Err(_) => scouts.look(folder, path, links),
     }
 }
@@ -68,8 +71,8 @@ mod tests {
     use rustix::time::{ClockId, clock_gettime};
     use std::os::unix::fs::symlink;
 
-    /// Has the kernel think that a link was read after it was made. Else it would note at the next read that it is, which it does not
-    /// without asking the file system.
+    /// Has the kernel think that a link was read after it was made. Else it would note at the next
+    /// read that it is, which it does not without asking the file system.
     fn is_read_later(link: &Path) {
         let mut times = Timestamps {
             last_access: clock_gettime(ClockId::Realtime),

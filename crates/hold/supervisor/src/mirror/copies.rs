@@ -1,10 +1,11 @@
 //! Copies of a mount in the namespaces of daemons that no belay holds any more.
 //!
-//! Nobody does the host's unmounts again there ([`super`]). Two such daemons would keep each other's mount alive for ever, each by
-//! the copy in its namespace.
+//! Nobody does the host's unmounts again there ([`super`]). Two such daemons would keep each
+//! other's mount alive for ever, each by the copy in its namespace.
 //!
-//! A namespace that a user has made, with a user namespace of its own, is left alone: what is mounted where in it is as that user
-//! likes. What happens in the others may take as long as it likes; nobody waits for that beyond a limit.
+//! A namespace that a user has made, with a user namespace of its own, is left alone: what is
+//! mounted where in it is as that user likes. What happens in the others may take as long as it
+//! likes; nobody waits for that beyond a limit.
 
 use super::{Name, name_of, own_name};
 use crate::mounts::MountFact;
@@ -21,7 +22,8 @@ use std::time::{Duration, Instant};
 /// How long all of them are waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Takes the copies of `mount`, which is off, out of the namespaces of `daemons`, where these are not the caller's own.
+/// Takes the copies of `mount`, which is off, out of the namespaces of `daemons`, where these are
+/// not the caller's own.
 pub(crate) fn take_off(mount: &MountFact, daemons: impl Iterator<Item = u32>) {
     let mut seen: HashSet<Name> = own_name().into_iter().collect();
     let open = |pid: u32| {

@@ -1,12 +1,13 @@
 //! What the host forbids on a mount that is there (`mount -o remount,bind,ro`), or allows again.
 //!
-//! That belongs to the mount and not to its file system, and no propagation carries it to a copy. So the host's table is
-//! compared with what it was, and what has changed of a mount is changed of its copies, and nothing else: what a successor
-//! has forbidden or allowed itself is its own affair.
+//! That belongs to the mount and not to its file system, and no propagation carries it to a copy.
+//! So the host's table is compared with what it was, and what has changed of a mount is changed of
+//! its copies, and nothing else: what a successor has forbidden or allowed itself is its own
+//! affair.
 //!
-//! A copy that is open for writing cannot become read-only: that degrades the mount. The way to one may lead over a file
-//! system that somebody serves; whether the daemon has anything to do with that one nobody knows, so it is only said. Both are
-//! tried again for as long as it is so.
+//! A copy that is open for writing cannot become read-only: that degrades the mount. The way to one
+//! may lead over a file system that somebody serves; whether the daemon has anything to do with
+//! that one nobody knows, so it is only said. Both are tried again for as long as it is so.
 //!
 //! Invariant: a mount is reached through a descriptor of its root, which is known to be that one's.
 
@@ -22,7 +23,8 @@ use std::time::Duration;
 
 /// How often a copy that cannot follow is tried again.
 const LATE: Duration = Duration::from_secs(2);
-/// Looks in a row at which a copy cannot follow, until that is told: most have a file open for a moment only.
+/// Looks in a row at which a copy cannot follow, until that is told: most have a file open for a
+/// moment only.
 const TOLD: u32 = 2;
 /// Mounts that are told by name.
 const NAMED: usize = 3;
@@ -30,7 +32,8 @@ const NAMED: usize = 3;
 /// What a mount may forbid, as flags of mount_setattr(2).
 type Bans = u64;
 
-/// The flags, with what the mount table says where they are set, and what is said where they are not.
+/// The flags, with what the mount table says where they are set, and what is said where they are
+/// not.
 const BANS: [(Bans, &str, &str); 5] = [
     (READ_ONLY, "ro", "rw"),
     (0x2, "nosuid", "suid"),
@@ -101,7 +104,8 @@ impl Missed {
 pub struct Remounts {
     /// As it was seen last.
     host: Option<Table>,
-    /// What was seen last was seen by an earlier supervisor, which may have died before it had changed all copies.
+    /// What was seen last was seen by an earlier supervisor, which may have died before it had
+    /// changed all copies.
     inherited: bool,
     late: HashMap<u32, Late>,
 }
@@ -125,8 +129,8 @@ impl Remounts {
         let known: HashMap<u32, &Mount> = before.mounts.iter().map(|m| (m.id, m)).collect();
         for mount in &now.mounts {
             let bans = now.bans(mount);
-            // A new mount may have been copied in its first instant: mount(8) forbids later. Or its copy is that of one
-            // which was mounted there before.
+            // A new mount may have been copied in its first instant: mount(8) forbids later. Or its
+            // copy is that of one which was mounted there before.
             let same = known.get(&mount.id).filter(|known| known.is_same(mount));
             let mut mask = same.map_or(ALL, |known| before.bans(known) ^ bans);
             if inherited {
@@ -188,8 +192,8 @@ impl Remounts {
         Ok(())
     }
 
-    /// The host's mounts that may have changed, with their copies: where the same is mounted several times at a place, the first
-    /// is the copy of the first.
+    /// The host's mounts that may have changed, with their copies: where the same is mounted
+    /// several times at a place, the first is the copy of the first.
     fn copies<'t>(&'t self, here: &'t Table) -> impl Iterator<Item = (&'t Mount, &'t Mount)> {
         let mut at = HashMap::<_, Vec<&Mount>>::new();
         for copy in &here.mounts {

@@ -9,8 +9,9 @@ use std::io::Write;
 /// Aborts the connection through the FUSE control file system, so that every caller gets an error
 /// instead of waiting. Says whether that worked; closing the device everywhere does the same.
 ///
-/// A connection's number is another's as soon as its file system is gone. So `is_there` is asked whether it is still there
-/// once its control file is open: that leads to nothing any more when the connection goes.
+/// A connection's number is another's as soon as its file system is gone. So `is_there` is asked
+/// whether it is still there once its control file is open: that leads to nothing any more when the
+/// connection goes.
 pub fn abort(fact: &MountFact, is_there: impl Fn() -> bool) -> bool {
     let Some(file) = control_file(&fact.device, "abort").filter(|_| fact.proven) else {
         return false;
@@ -19,8 +20,9 @@ pub fn abort(fact: &MountFact, is_there: impl Fn() -> bool) -> bool {
     control.is_ok_and(|mut control| is_there() && control.write_all(b"1").is_ok())
 }
 
-/// How many requests the kernel has that are not answered: those that nobody has read, and those that somebody has. `None` where the
-/// FUSE control file system is not mounted, or the mount not known for certain.
+/// How many requests the kernel has that are not answered: those that nobody has read, and those
+/// that somebody has. `None` where the FUSE control file system is not mounted, or the mount not
+/// known for certain.
 pub fn waiting(fact: Option<&MountFact>, device: BorrowedFd<'_>) -> Option<u64> {
     let known = || fact.filter(|fact| fact.proven).map(|fact| fact.device.clone());
     let number = connection(device).or_else(known)?;

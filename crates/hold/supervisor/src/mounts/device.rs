@@ -12,7 +12,8 @@ pub fn connection(device: BorrowedFd<'_>) -> Option<String> {
     connection_in(&fs::read_to_string(path).ok()?)
 }
 
-/// Whether process `pid` has a device open that serves the mount with the number `device`. `false` if that cannot be seen.
+/// Whether process `pid` has a device open that serves the mount with the number `device`. `false`
+/// if that cannot be seen.
 pub fn serves(pid: u32, device: &str) -> bool {
     serves_each(pid).any(|of| of == device)
 }
@@ -44,8 +45,9 @@ pub fn is_disconnected(device: BorrowedFd<'_>) -> bool {
 
 /// Whether something is mounted, or was, by `device`.
 pub fn was_mounted(device: BorrowedFd<'_>) -> bool {
-    // What is too short for a reply is refused by whoever serves a connection, whether that lives or not (`EINVAL`). Before the
-    // mount nothing can be written (`EPERM`), and no write to a device waits.
+    // What is too short for a reply is refused by whoever serves a connection, whether that lives
+    // or not (`EINVAL`). Before the mount nothing can be written (`EPERM`), and no write to a
+    // device waits.
     rustix::io::write(device, &[0]) != Err(Errno::PERM)
 }
 

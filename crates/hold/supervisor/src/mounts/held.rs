@@ -18,11 +18,12 @@ pub struct MountFact {
     /// The kernel's number of the mount: it stays when a folder on the way to it gets another name.
     #[serde(default)]
     pub id: u32,
-    /// A number that no other mount ever gets, of kernels that have such (Linux 6.8). All others are given anew as soon as a
-    /// mount is gone.
+    /// A number that no other mount ever gets, of kernels that have such (Linux 6.8). All others
+    /// are given anew as soon as a mount is gone.
     #[serde(default)]
     pub unique: Option<u64>,
-    /// Whether it is known that this is the mount of the held device, and not only said by a daemon: else it is not touched.
+    /// Whether it is known that this is the mount of the held device, and not only said by a
+    /// daemon: else it is not touched.
     #[serde(default)]
     pub proven: bool,
 }
@@ -39,8 +40,8 @@ impl MountFact {
         }
     }
 
-    /// Whether what `there` is on is the held mount still. It has the same numbers; but these are another's when it is gone.
-    /// `device`: the held one.
+    /// Whether what `there` is on is the held mount still. It has the same numbers; but these are
+    /// another's when it is gone. `device`: the held one.
     pub(super) fn is_still(
         &self,
         there: BorrowedFd<'_>,
@@ -130,8 +131,8 @@ pub(super) fn in_the_way(upper: &Mount) -> String {
     format!("another file system ({}) is mounted on top of it; unmount that first", upper.kind)
 }
 
-/// Whether the held mount is in the table, covered or not, and surely that one where the kernel can tell. What cannot be told
-/// now is there: nobody forgets it then.
+/// Whether the held mount is in the table, covered or not, and surely that one where the kernel can
+/// tell. What cannot be told now is there: nobody forgets it then.
 pub fn is_there(fact: &MountFact) -> bool {
     let Ok(table) = table() else { return true };
     let Some(mount) = table.iter().find(|mount| fact.is(mount)) else { return false };
@@ -142,7 +143,8 @@ pub fn is_there(fact: &MountFact) -> bool {
 /// Finds the mount of the connection that `device` serves. `told` is where the daemon said that it
 /// mounted: only a hint, used on kernels that do not name the connection of a descriptor.
 ///
-/// `before`: the FUSE file systems that were there before the daemon's start (see [`super::fuse_devices`]).
+/// `before`: the FUSE file systems that were there before the daemon's start (see
+/// [`super::fuse_devices`]).
 pub fn find(device: BorrowedFd<'_>, told: &[u8], before: &[String]) -> Option<MountFact> {
     let table = table().ok()?;
     let fact = MountFact::of;
@@ -152,16 +154,17 @@ pub fn find(device: BorrowedFd<'_>, told: &[u8], before: &[String]) -> Option<Mo
         let all = || table.iter().filter(of_connection);
         return all().find(|m| m.mountpoint == told).or_else(|| all().next()).map(fact);
     }
-    // The device of a kernel that names connections has none yet: that of the mount is still on its way here.
+    // The device of a kernel that names connections has none yet: that of the mount is still on its
+    // way here.
     if !was_mounted(device) {
         return None;
     }
     guess(&table, told, before).map(|(mount, proven)| MountFact { proven, ..fact(mount) })
 }
 
-/// The mount at the place that the daemon named, and whether it must be that of the held device. The daemon may have given up
-/// its privileges since, and name any mount. But the held one is in the table, and was not before: if no other FUSE file
-/// system has come since, it is that.
+/// The mount at the place that the daemon named, and whether it must be that of the held device.
+/// The daemon may have given up its privileges since, and name any mount. But the held one is in
+/// the table, and was not before: if no other FUSE file system has come since, it is that.
 fn guess<'t>(table: &'t [Mount], told: &[u8], before: &[String]) -> Option<(&'t Mount, bool)> {
     let found = table.iter().rev().find(|mount| mount.is_fuse() && mount.mountpoint == told)?;
     let mut new = table.iter().filter(|mount| mount.is_fuse() && !before.contains(&mount.device));

@@ -1,4 +1,5 @@
-//! Mounts: the kernel's table of them, the held one, and what can be done to it and its device without serving it.
+//! Mounts: the kernel's table of them, the held one, and what can be done to it and its device
+//! without serving it.
 //!
 //! | module | answers |
 //! | --- | --- |

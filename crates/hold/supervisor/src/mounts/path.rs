@@ -14,7 +14,8 @@ fn is_served(table: &[Mount], place: &Path) -> bool {
     table.iter().rev().find(at).is_some_and(Mount::is_fuse)
 }
 
-/// Where the link `path` leads, if it is one; `path` is one of [`resolve_untouched`], and no FUSE daemon is asked.
+/// Where the link `path` leads, if it is one; `path` is one of [`resolve_untouched`], and no FUSE
+/// daemon is asked.
 pub fn read_link_untouched(path: &Path) -> Option<PathBuf> {
     link_by(path, &|path| fs::read_link(path).ok())
 }
@@ -25,8 +26,8 @@ fn link_by(path: &Path, link: &dyn Fn(&Path) -> Option<PathBuf>) -> Option<PathB
     outside.then(|| link(path)).flatten()
 }
 
-/// Whether the way to `path` leads through the held mount now, so that who goes it asks the daemon. Nobody is asked here: a link
-/// that the kernel does not know now is taken for none.
+/// Whether the way to `path` leads through the held mount now, so that who goes it asks the daemon.
+/// Nobody is asked here: a link that the kernel does not know now is taken for none.
 pub fn hides(fact: &MountFact, path: &Path) -> bool {
     let mount = match uncovered(fact) {
         Ok(Some(mount)) => mount,
@@ -48,8 +49,8 @@ pub fn hides(fact: &MountFact, path: &Path) -> bool {
 /// Links on the way that are followed, as many as the kernel follows.
 const MAX_LINKS: usize = 40;
 
-/// `path` made absolute and free of links without touching what is mounted at it, or what any FUSE daemon serves on the
-/// way there, which may hang. Its last part is not followed.
+/// `path` made absolute and free of links without touching what is mounted at it, or what any FUSE
+/// daemon serves on the way there, which may hang. Its last part is not followed.
 pub fn resolve_untouched(path: &Path) -> PathBuf {
     resolve_by(path, &|path| fs::read_link(path).ok())
 }

@@ -19,7 +19,8 @@ const IN_USE: Duration = Duration::from_millis(500);
 /// How long what the machine lacks for an unmount is waited for.
 pub const LACK: Duration = Duration::from_secs(30);
 
-/// Takes the mount out of the tree if it is still the one that belay holds; says whether it was. `device`: the held one.
+/// Takes the mount out of the tree if it is still the one that belay holds; says whether it was.
+/// `device`: the held one.
 pub fn detach(fact: &MountFact, device: Option<BorrowedFd<'_>>, scouts: &Scouts) -> bool {
     detach_within(fact, device, scouts, threads::PATIENCE).unwrap_or_else(|error| {
         tracing::warn!("{}: not unmounted yet: {error}", fact.mountpoint.show());
@@ -45,9 +46,10 @@ fn detach_within(
 /// How long a mount is waited for whose last unmount waits for somebody else.
 const LAST: Duration = Duration::from_secs(1);
 
-/// Ends the connection, and takes the mount out of the tree, for those whom nobody may hold up. In this order: the last unmount of
-/// a `fuseblk` mount asks its daemon, and waits for the answer before the kernel itself aborts the connection. Where that cannot be
-/// aborted, a thread waits that keeps nothing of it open: it goes on when the last holder of the device is gone.
+/// Ends the connection, and takes the mount out of the tree, for those whom nobody may hold up. In
+/// this order: the last unmount of a `fuseblk` mount asks its daemon, and waits for the answer
+/// before the kernel itself aborts the connection. Where that cannot be aborted, a thread waits
+/// that keeps nothing of it open: it goes on when the last holder of the device is gone.
 /// `patience`: how long what the machine lacks for that may be waited for, by the caller.
 ///
 /// # Errors
@@ -77,7 +79,8 @@ pub fn abort_and_detach(
         let off = || {
             let still = |there: BorrowedFd<'_>, mount: &Mount| theirs.is_still(there, mount, None);
             let off = || take_off(&theirs, How::Detached, None, still);
-            // Each try that fails for want of something is told: what waits for somebody else tells nothing.
+            // Each try that fails for want of something is told: what waits for somebody else tells
+            // nothing.
             let done = belay_sys::without_descriptors(off).and_then(|done| done);
             if done.is_err() {
                 let _ = lacks.send(());
@@ -130,7 +133,8 @@ pub fn remove(
             Ok(off) => off,
             Err(error) => return Removed::Not(format!("it cannot be unmounted now: {error}")),
         };
-        // Whoever unmounts for this process may have done so, and its word be lost: the event loop takes the status of all that end.
+        // Whoever unmounts for this process may have done so, and its word be lost: the event loop
+        // takes the status of all that end.
         match visibility(fact) {
             _ if off => return Removed::Now,
             Visibility::Gone => return Removed::Now,
@@ -147,7 +151,8 @@ pub fn remove(
 }
 
 /// Unmounts, or asks `daemon` to end if the mount is in use. In a thread of its own: unmounting
-/// waits for the daemon (dirty pages are written back), whose end the caller must not miss. `device`: a duplicate of the held one.
+/// waits for the daemon (dirty pages are written back), whose end the caller must not miss.
+/// `device`: a duplicate of the held one.
 ///
 /// # Errors
 /// If no thread can be had now: nobody is waited for, and nothing is done.

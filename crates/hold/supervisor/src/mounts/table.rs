@@ -59,15 +59,16 @@ pub(super) fn upper<'t>(table: &'t [Mount], mount: &Mount) -> Option<&'t Mount> 
     })
 }
 
-/// For how long a table that was read is taken for the table of now, if the kernel has told of no mount and no unmount since. It does
-/// not tell when a directory that a mountpoint is in gets another name: that is seen so much later.
+/// For how long a table that was read is taken for the table of now, if the kernel has told of no
+/// mount and no unmount since. It does not tell when a directory that a mountpoint is in gets
+/// another name: that is seen so much later.
 const FRESH: Duration = Duration::from_millis(20);
 
 /// Bytes of an ordinary table, which are read at once.
 const ORDINARY: usize = 16 << 10;
 
-/// A table that was read. The replacement of a daemon looks at it a dozen times within a few milliseconds, and each reading costs
-/// as much as there are mounts.
+/// A table that was read. The replacement of a daemon looks at it a dozen times within a few
+/// milliseconds, and each reading costs as much as there are mounts.
 struct Snapshot {
     /// The process that it was read by: its child may have another table.
     process: u32,
@@ -159,8 +160,8 @@ fn unescape(word: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What is mounted at exactly `path`, uppermost; nothing if that cannot be told, so this is for messages and for looks that come
-/// again.
+/// What is mounted at exactly `path`, uppermost; nothing if that cannot be told, so this is for
+/// messages and for looks that come again.
 pub fn at(path: &Path) -> Option<Mount> {
     table().ok()?.into_iter().rev().find(|mount| mount.mountpoint == path.as_os_str().as_bytes())
 }

@@ -11,11 +11,13 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-/// The root of `mount`, a line of this thread's mount table, if its path leads to it. The way there is gone as far as the kernel
-/// knows it, and farther only if it is `free`: nobody else serves what is on it.
+/// The root of `mount`, a line of this thread's mount table, if its path leads to it. The way there
+/// is gone as far as the kernel knows it, and farther only if it is `free`: nobody else serves what
+/// is on it.
 ///
 /// # Errors
-/// Those of openat2(2); `EAGAIN` if the kernel does not know the way, `EXDEV` if something else is there.
+/// Those of openat2(2); `EAGAIN` if the kernel does not know the way, `EXDEV` if something else is
+/// there.
 pub fn root_of(mount: &Mount, free: bool) -> rustix::io::Result<OwnedFd> {
     let path = Path::new(OsStr::from_bytes(&mount.mountpoint));
     let there = match open_known(CWD, path, ROOT, ResolveFlags::NO_SYMLINKS) {
@@ -26,7 +28,8 @@ pub fn root_of(mount: &Mount, free: bool) -> rustix::io::Result<OwnedFd> {
     is_it.then_some(there).ok_or(Errno::XDEV)
 }
 
-/// The number of the mount that a descriptor is on, which no other mount ever gets; `None` before Linux 6.8. Asks no daemon.
+/// The number of the mount that a descriptor is on, which no other mount ever gets; `None` before
+/// Linux 6.8. Asks no daemon.
 pub fn unique(fd: BorrowedFd<'_>) -> Option<u64> {
     const MNT_ID_UNIQUE: u32 = 0x4000;
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
@@ -55,8 +58,8 @@ pub(crate) fn split(path: &Path) -> rustix::io::Result<(&Path, &OsStr)> {
     parts.filter(|_| path.is_absolute()).ok_or(Errno::INVAL)
 }
 
-/// The folder that `path` is in, and what is there, opened without following a link anywhere. Waits for whoever serves a file
-/// system on the way.
+/// The folder that `path` is in, and what is there, opened without following a link anywhere. Waits
+/// for whoever serves a file system on the way.
 pub(crate) fn walk(path: &Path) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     let (parent, name) = split(path)?;
     let mut folder = open("/", FOLDER, Mode::empty())?;
@@ -71,7 +74,8 @@ pub(crate) fn walk(path: &Path) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     Ok((folder, there))
 }
 
-/// The same as far as the kernel knows it, without asking anybody: `EAGAIN` if it does not, `EREMOTE` if others serve the folder.
+/// The same as far as the kernel knows it, without asking anybody: `EAGAIN` if it does not,
+/// `EREMOTE` if others serve the folder.
 pub(crate) fn walk_known(path: &Path) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     let (parent, name) = split(path)?;
     let folder = open_known(CWD, parent, FOLDER, ResolveFlags::NO_SYMLINKS)?;

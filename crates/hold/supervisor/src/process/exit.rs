@@ -74,8 +74,9 @@ pub fn parse_signal(text: &str) -> Option<i32> {
 
 /// How child `pid` has ended; `None` if it has not, or is nobody's child here. Its status is left
 /// for [`reap`]: taking it removes the process from /proc, and if its last thread is just doing the
-/// same for itself and does not have the processor, the kernel tries again and again (d_invalidate),
-/// for as long as the scheduler lets it: milliseconds in which nothing else happens.
+/// same for itself and does not have the processor, the kernel tries again and again
+/// (d_invalidate), for as long as the scheduler lets it: milliseconds in which nothing else
+/// happens.
 pub fn ended_child(pid: u32) -> Option<Exit> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     let status = waitid(WaitId::Pid(pid_of(pid)?), options).ok()??;

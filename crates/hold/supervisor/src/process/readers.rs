@@ -1,12 +1,14 @@
-//! Reading what the kernel says of processes that may be in the middle of execve(2), which waits for others.
+//! Reading what the kernel says of processes that may be in the middle of execve(2), which waits
+//! for others.
 //!
-//! Such a process closes what it has marked close-on-exec, and closing a file of a FUSE mount waits for its daemon (FUSE_FLUSH). It does so
-//! under a lock (`exec_update_lock`), and no signal ends it. Who reads its `stat`, its links (`exe`, `cwd`, `fd/N`, `ns/mnt`) or
-//! anything of its memory, or copies a descriptor of its, waits along (Linux 6.18). So does ps(1). `status`, `statm`, `comm`, `limits`,
-//! `cgroup`, `mountinfo`, `fdinfo`, `task` and `children` take no such lock.
+//! Such a process closes what it has marked close-on-exec, and closing a file of a FUSE mount waits
+//! for its daemon (FUSE_FLUSH). It does so under a lock (`exec_update_lock`), and no signal ends
+//! it. Who reads its `stat`, its links (`exe`, `cwd`, `fd/N`, `ns/mnt`) or anything of its memory,
+//! or copies a descriptor of its, waits along (Linux 6.18). So does ps(1). `status`, `statm`,
+//! `comm`, `limits`, `cgroup`, `mountinfo`, `fdinfo`, `task` and `children` take no such lock.
 //!
-//! The rule: what takes it is read here, so that nobody but a thread waits: the daemon that all wait for may be the one that belay is
-//! about to replace.
+//! The rule: what takes it is read here, so that nobody but a thread waits: the daemon that all
+//! wait for may be the one that belay is about to replace.
 
 use crate::threads::start_within;
 use std::collections::BTreeMap;
@@ -16,8 +18,8 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a reader may take: so many slices. The lock is held for an instant otherwise, and a standstill of the whole machine costs
-/// one slice.
+/// How long a reader may take: so many slices. The lock is held for an instant otherwise, and a
+/// standstill of the whole machine costs one slice.
 const SLICES: u32 = 20;
 const SLICE: Duration = Duration::from_millis(50);
 
@@ -37,8 +39,8 @@ impl Readers {
     /// Has a thread read something of process `pid`; where no thread is to be had it is read here.
     ///
     /// # Errors
-    /// `TimedOut` if it takes a second; at once, as long as an earlier reader of that process, or [`Readers::MOST`] of others, have not
-    /// come back. Nothing is known then.
+    /// `TimedOut` if it takes a second; at once, as long as an earlier reader of that process, or
+    /// [`Readers::MOST`] of others, have not come back. Nothing is known then.
     pub fn at<T: Send + 'static>(
         &self,
         pid: u32,

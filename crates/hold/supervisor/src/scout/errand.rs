@@ -1,4 +1,5 @@
-//! What the process apart does: the only one of belay's that waits for who serves another file system.
+//! What the process apart does: the only one of belay's that waits for who serves another file
+//! system.
 
 use super::finish;
 use super::talk::{Answer, Question, receive, send};

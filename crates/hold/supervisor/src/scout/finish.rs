@@ -1,4 +1,5 @@
-//! What the last daemon had committed is carried out by a process apart: its image may be on what does not answer.
+//! What the last daemon had committed is carried out by a process apart: its image may be on what
+//! does not answer.
 
 use belay_effects::finish::finish;
 use belay_recorder::{Capacity, Layout, Store};

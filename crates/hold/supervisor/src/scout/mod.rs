@@ -1,12 +1,14 @@
-//! A process apart that goes where one may have to wait for ever: for who serves another file system, be it that this is asked
-//! for a path, or that a file of it is closed (close(2) of a file of FUSE or NFS waits for the server, and no signal ends that).
+//! A process apart that goes where one may have to wait for ever: for who serves another file
+//! system, be it that this is asked for a path, or that a file of it is closed (close(2) of a file
+//! of FUSE or NFS waits for the server, and no signal ends that).
 //!
-//! It is this very program again, with a question at its standard input and nothing else. It is waited for with a limit.
-//! One that does not come back keeps nothing of a mount open but what came with the question; there are never more than
-//! [`MOST`] of these.
+//! It is this very program again, with a question at its standard input and nothing else. It is
+//! waited for with a limit. One that does not come back keeps nothing of a mount open but what came
+//! with the question; there are never more than [`MOST`] of these.
 //!
-//! Invariant: what a daemon may have put somewhere (a mailbox, a number of a descriptor) is received and closed here and in no
-//! other process of belay's. What is passed on is what it is to be, so it can be closed without waiting.
+//! Invariant: what a daemon may have put somewhere (a mailbox, a number of a descriptor) is
+//! received and closed here and in no other process of belay's. What is passed on is what it is to
+//! be, so it can be closed without waiting.
 
 pub mod errand;
 mod finish;
@@ -27,7 +29,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use talk::{Answer, Question, ROOM, receive, send};
 
-/// Scouts that have not come back and are not given up; while there are so many, no other one is sent.
+/// Scouts that have not come back and are not given up; while there are so many, no other one is
+/// sent.
 const MOST: usize = 4;
 /// How long one is waited for who only looks.
 const LOOK: Duration = Duration::from_secs(1);
@@ -79,7 +82,8 @@ impl Scouts {
         }
     }
 
-    /// The folder that what is mounted at `path` is in, and its root, as [`crate::mounts::way::walk`] gives them.
+    /// The folder that what is mounted at `path` is in, and its root, as
+    /// [`crate::mounts::way::walk`] gives them.
     ///
     /// # Errors
     /// Those of openat(2); `ETIMEDOUT` if whoever serves a file system on the way does not answer.
@@ -104,7 +108,8 @@ impl Scouts {
         }
     }
 
-    /// Device and inode number of the image in the box `mail`, if what came there first is one that was opened for writing.
+    /// Device and inode number of the image in the box `mail`, if what came there first is one that
+    /// was opened for writing.
     pub fn image(&self, mail: BorrowedFd<'_>) -> Sent<Option<(u64, u64)>> {
         match self.ask(Question::Image, &[mail], LOOK) {
             Sent::Back((Answer::Image(image), _)) => Sent::Back(image),
@@ -114,8 +119,8 @@ impl Scouts {
         }
     }
 
-    /// Copies of those descriptors of `daemon` that are what they are wanted for, each with its inode number. Nothing if some of
-    /// that cannot be had now.
+    /// Copies of those descriptors of `daemon` that are what they are wanted for, each with its
+    /// inode number. Nothing if some of that cannot be had now.
     pub fn copies(&self, daemon: &Watched, wanted: &[Wanted]) -> Option<Vec<(u64, OwnedFd)>> {
         let mut copies = Vec::new();
         for wanted in wanted.chunks(ROOM) {
@@ -136,7 +141,8 @@ impl Scouts {
         }
     }
 
-    /// Which of `paths`, which a daemon has named, leads to a file that holds the number of process `pid`, if that can be seen now.
+    /// Which of `paths`, which a daemon has named, leads to a file that holds the number of process
+    /// `pid`, if that can be seen now.
     pub fn pid_file(&self, paths: Vec<OsText>, pid: u32) -> Option<OsText> {
         if paths.is_empty() {
             return None;
@@ -177,7 +183,8 @@ impl Scouts {
         limit: Duration,
     ) -> Sent<(Answer, Vec<OwnedFd>)> {
         let mut away = self.away();
-        // Of a mailbox, what came first never changes. Of a path, what was so when it was asked is of no use now.
+        // Of a mailbox, what came first never changes. Of a path, what was so when it was asked is
+        // of no use now.
         let counts = matches!(question, Question::Device | Question::Image);
         let same = away.iter().position(|scout| scout.question == question);
         if let Some(at) = same {

@@ -24,7 +24,8 @@ const MAX_MESSAGE: usize = 64 << 10;
 pub(super) enum Question {
     /// What is at a path, from a folder on if one comes along; of no path, what comes along.
     Look { path: OsText, links: Links },
-    /// The root of what is mounted at a path, and the folder that it is in, neither of which is asked for anything.
+    /// The root of what is mounted at a path, and the folder that it is in, neither of which is
+    /// asked for anything.
     Root { path: OsText },
     /// Whether the device is in the mailbox.
     Device,
@@ -64,7 +65,8 @@ pub(super) enum Answer {
 }
 
 impl Question {
-    /// Whether nothing depends on it but a hint: one at a time, as every failed start asks, and others must find somebody to send.
+    /// Whether nothing depends on it but a hint: one at a time, as every failed start asks, and
+    /// others must find somebody to send.
     pub(super) fn is_idle(&self) -> bool {
         matches!(self, Self::PidFile { .. })
     }

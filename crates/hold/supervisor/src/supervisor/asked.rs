@@ -66,7 +66,8 @@ impl Supervisor {
         }
     }
 
-    /// Serves those who have asked again before they were answered, and are answered by now: nothing more may come of them.
+    /// Serves those who have asked again before they were answered, and are answered by now:
+    /// nothing more may come of them.
     pub(super) fn serve_further_lines(&mut self) {
         for token in self.clients.with_further_lines() {
             self.serve_client(token);
@@ -81,7 +82,8 @@ impl Supervisor {
 
     fn answer(&mut self, ask: &Ask, wait: &mut Wait) -> Option<Answer> {
         if *ask == Ask::Restart {
-            // Who asks for a new process gets none that was started before, with older libraries, limits or mounts.
+            // Who asks for a new process gets none that was started before, with older libraries,
+            // limits or mounts.
             self.let_standby_go();
             self.try_new_program();
         }

@@ -1,5 +1,5 @@
-//! The policy `buffer`: no image, so nothing is to be committed; what the daemon holds is stored by its own end, or file by
-//! file (docs/buffer.md).
+//! The policy `buffer`: no image, so nothing is to be committed; what the daemon holds is stored by
+//! its own end, or file by file (docs/buffer.md).
 
 use super::Supervisor;
 use crate::look::{Found, Links, look};
@@ -58,12 +58,14 @@ impl Supervisor {
         self.look(path.parent()?).there().map(|there| there.pinned)
     }
 
-    /// What the store of that number is like, as far as that can be seen without asking the daemon for it.
+    /// What the store of that number is like, as far as that can be seen without asking the daemon
+    /// for it.
     fn look_at(&self, number: usize, path: &Path) -> Seen {
         Seen::of(&self.look_behind(path, self.looks.stores.of(number)))
     }
 
-    /// What is at `path`: through `folder`, which was held before, if the held mount is on the way to it by now.
+    /// What is at `path`: through `folder`, which was held before, if the held mount is on the way
+    /// to it by now.
     pub(super) fn look_behind(&self, path: &Path, folder: Option<BorrowedFd<'_>>) -> Found {
         if !self.is_hidden(path) {
             return self.look(path);
@@ -84,26 +86,29 @@ impl Supervisor {
         }
     }
 
-    /// Whether the way to `path` leads through the held mount. Who goes it waits for the daemon, which may wait for belay.
+    /// Whether the way to `path` leads through the held mount. Who goes it waits for the daemon,
+    /// which may wait for belay.
     pub(super) fn is_hidden(&self, path: &Path) -> bool {
         self.book.mounts.held.as_ref().is_some_and(|mount| mounts::hides(mount, path))
     }
 
-    /// Whether the daemon has stored something since its start. Of what cannot be seen, nothing is known.
+    /// Whether the daemon has stored something since its start. Of what cannot be seen, nothing is
+    /// known.
     fn has_stored(&self) -> bool {
         let mut stores = self.config.stores.iter().zip(&self.book.content.stores).enumerate();
         stores
             .any(|(at, (path, before))| self.look_at(at, path.as_path()).has_changed_since(*before))
     }
 
-    /// The daemon has ended with `exit`, after it was told to, or by its own wish. Whether what it held is stored, so that it
-    /// must not be done a second time.
+    /// The daemon has ended with `exit`, after it was told to, or by its own wish. Whether what it
+    /// held is stored, so that it must not be done a second time.
     pub(super) fn ended_and_stored(&mut self, exit: Exit) -> bool {
         if !self.buffers() || self.buffers_files() {
             return false;
         }
         let told = self.control().retiring() == Some(self.book.generation);
-        // It hears of the end of its mount by a signal as well, and then asks to unmount, or is told by the kernel.
+        // It hears of the end of its mount by a signal as well, and then asks to unmount, or is
+        // told by the kernel.
         let ends = told
             || exit == Exit::Code(0)
             || self.control().ending(self.book.generation) & ending::UNMOUNTS != 0

@@ -41,8 +41,8 @@ impl Supervisor {
         let Some(idle) = turn.idle else { return };
         if turn.due && self.complete_or_first() {
             self.control().ask_for_checkpoint();
-            // It may sleep. What it is asked for counts as a request: where nothing is to be done and nobody waits, it would be
-            // asked again for ever.
+            // It may sleep. What it is asked for counts as a request: where nothing is to be done
+            // and nobody waits, it would be asked again for ever.
             let worth = waits || self.control().logged().0 > 0;
             self.wake_daemon(worth);
         }
@@ -123,8 +123,9 @@ impl Supervisor {
         })
     }
 
-    /// The daemon has ended with `exit`. Whether it did so to have written what it held, in which case the epoch ends
-    /// here: what it wrote on its way is the checkpoint on which its successor starts.
+    /// The daemon has ended with `exit`. Whether it did so to have written what it held, in which
+    /// case the epoch ends here: what it wrote on its way is the checkpoint on which its successor
+    /// starts.
     pub(super) fn ended_for_checkpoint(&mut self, exit: Exit) -> bool {
         let told = self.control().retiring() == Some(self.book.generation);
         if self.buffers() {
@@ -185,8 +186,8 @@ impl Supervisor {
         }
     }
 
-    /// Asks for memory to be given back that a long epoch took, when epochs have become short again or nobody does
-    /// anything.
+    /// Asks for memory to be given back that a long epoch took, when epochs have become short again
+    /// or nobody does anything.
     fn ask_for_trim(&mut self, idle: bool) {
         let held = self.overlay().dirty_bytes().unwrap_or(0).max(self.control().logged().1);
         if self.desk.wants_trim(held, idle) {
@@ -212,8 +213,8 @@ impl Supervisor {
         (0..LOOKS).find_map(|_| look())
     }
 
-    /// Whether there is something that only the daemon can bring to where it is to be, and that can come there still. Of what
-    /// is damaged nobody knows that it is worth to be waited for.
+    /// Whether there is something that only the daemon can bring to where it is to be, and that can
+    /// come there still. Of what is damaged nobody knows that it is worth to be waited for.
     pub(super) fn has_to_store(&self) -> bool {
         !self.is_corrupt() && self.unsaved().is_some_and(|requests| requests > 0)
     }

@@ -1,4 +1,5 @@
-//! The process of a generation: what it inherits, what it is told, and how it is kept from its own mount.
+//! The process of a generation: what it inherits, what it is told, and how it is kept from its own
+//! mount.
 
 use super::Supervisor;
 use super::second::give_outer;
@@ -107,7 +108,8 @@ impl Start {
 }
 
 impl Supervisor {
-    /// Starts the process. `far`: the way to the mountpoint is taken for one on which somebody may have to be waited for.
+    /// Starts the process. `far`: the way to the mountpoint is taken for one on which somebody may
+    /// have to be waited for.
     pub(super) fn spawn_once(&mut self, far: bool) -> io::Result<Watched> {
         let generation = self.book.generation;
         let mut start = self.prepare_start(generation, far)?;
@@ -173,8 +175,9 @@ impl Supervisor {
         })
     }
 
-    /// A successor must find its mountpoint as it was before the mount: a look at the mount itself would wait for the very daemon
-    /// that looks. Gives the mountpoint, and what is to be looked at instead, where a mount table cannot see to that.
+    /// A successor must find its mountpoint as it was before the mount: a look at the mount itself
+    /// would wait for the very daemon that looks. Gives the mountpoint, and what is to be looked at
+    /// instead, where a mount table cannot see to that.
     fn keep_from_mount(
         &self,
         start: &mut Start,
@@ -291,7 +294,8 @@ impl Supervisor {
         std::fs::read_link(link).is_ok_and(|path| path.as_os_str() == mount.mountpoint.0)
     }
 
-    /// The program, which may be another by now than the one that was looked at before the first start.
+    /// The program, which may be another by now than the one that was looked at before the first
+    /// start.
     fn program_to_start(&self, held: bool) -> io::Result<There> {
         let found = if held {
             look_held(&self.helpers.scouts, as_fd(&self.fds.program))
@@ -316,7 +320,8 @@ impl Supervisor {
         })
     }
 
-    /// The shim by its descriptor in the child, which leads to what belay was started with, whatever is installed by now.
+    /// The shim by its descriptor in the child, which leads to what belay was started with,
+    /// whatever is installed by now.
     fn preload(&self, shim: i32) -> OsString {
         let mut value = OsString::from(own_descriptor(shim));
         if !self.config.preload.0.is_empty() {
@@ -348,7 +353,8 @@ fn own_descriptor(number: i32) -> String {
     format!("/proc/self/fd/{number}")
 }
 
-/// What is open as `file`, pinned only: nobody can read or write by that, and locks on it are none of its.
+/// What is open as `file`, pinned only: nobody can read or write by that, and locks on it are none
+/// of its.
 fn pin_of(file: &rustix::fd::OwnedFd) -> io::Result<rustix::fd::OwnedFd> {
     let path = own_descriptor(file.as_raw_fd());
     Ok(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, rustix::fs::Mode::empty())?)

@@ -90,7 +90,8 @@ impl Supervisor {
         })
     }
 
-    /// The first epoch begins before the first daemon: one that never opens its image for writing ends epochs as well.
+    /// The first epoch begins before the first daemon: one that never opens its image for writing
+    /// ends epochs as well.
     fn begin_epochs(&self, job: &CommitJob) -> Result<(), String> {
         let overlay = self.overlay();
         if overlay.is_begun().map_err(|why| why.to_string())? {
@@ -158,7 +159,8 @@ impl Supervisor {
             Commits::Failing(failing) => {
                 let failed_for = clock::now().saturating_sub(failing.since);
                 let late = failing.corrupt || failing.hangs || failed_for >= self.sync_limit();
-                // What is not safe stays where it is, and is tried again; but nobody is to wait for ever.
+                // What is not safe stays where it is, and is tried again; but nobody is to wait for
+                // ever.
                 if late && self.desk.is_news(&failing) {
                     self.desk.declare(&failing);
                     self.control().fail_syncs();

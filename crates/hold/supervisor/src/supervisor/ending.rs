@@ -47,7 +47,8 @@ impl Supervisor {
         self.pursue_stop();
     }
 
-    /// Something may have changed of what the next step towards the end depends on, if there is a wish to stop.
+    /// Something may have changed of what the next step towards the end depends on, if there is a
+    /// wish to stop.
     pub(super) fn pursue_stop(&mut self) {
         if self.book.stop.is_some() && self.life.ended().is_none() {
             self.live(Event::StopPursued(self.stop_input()));
@@ -70,8 +71,8 @@ impl Supervisor {
         self.process().is_some_and(|process| waits_in_exec(process.pid))
     }
 
-    /// Whether the daemon has its unmount, and data that was acknowledged and is nowhere else: it is to write that now, which
-    /// takes as long as it takes.
+    /// Whether the daemon has its unmount, and data that was acknowledged and is nowhere else: it
+    /// is to write that now, which takes as long as it takes.
     pub(super) fn is_storing(&self) -> bool {
         let unmounts = || {
             mounts::is_disconnected(self.device())
@@ -97,7 +98,8 @@ impl Supervisor {
         }
     }
 
-    /// Unmounted, the daemon ends by itself and as it should; one whose mount is in use is asked to give it up.
+    /// Unmounted, the daemon ends by itself and as it should; one whose mount is in use is asked to
+    /// give it up.
     pub(super) fn tell_daemon_to_end(&mut self) {
         let process = self.process().and_then(Watched::try_clone);
         match (process, self.book.mounts.held.clone()) {
@@ -117,8 +119,8 @@ impl Supervisor {
         self.keep_book();
     }
 
-    /// Takes the mount off; those who use it get errors. `patience`: how long this may wait for what the machine lacks. Gives
-    /// what is to be said if the mount stays.
+    /// Takes the mount off; those who use it get errors. `patience`: how long this may wait for
+    /// what the machine lacks. Gives what is to be said if the mount stays.
     pub(super) fn take_mount_off(&self, patience: Duration) -> Option<String> {
         let mount = self.book.mounts.held.as_ref()?;
         let done = mounts::abort_and_detach(mount, self.device(), &self.helpers.scouts, patience);
@@ -130,8 +132,8 @@ impl Supervisor {
         Some(why)
     }
 
-    /// The daemon was killed, and is not gone: it waits in the kernel for a file system whose server does not answer, which no
-    /// signal ends. Of its own code nothing runs any more.
+    /// The daemon was killed, and is not gone: it waits in the kernel for a file system whose
+    /// server does not answer, which no signal ends. Of its own code nothing runs any more.
     pub(super) fn leave_behind(&mut self) {
         if let Some(process) = self.process() {
             tracing::error!("{}", cannot_be_killed(process.pid));
@@ -186,7 +188,8 @@ impl Supervisor {
         self.live(Event::Ends { code });
     }
 
-    /// Nobody needs the companions any more. Gives what is to be said if one did not bring home what it had.
+    /// Nobody needs the companions any more. Gives what is to be said if one did not bring home
+    /// what it had.
     fn end_companions(&mut self) -> Option<String> {
         self.hear_companions();
         self.companions.end();

@@ -49,8 +49,9 @@ impl Supervisor {
     }
 }
 
-/// Starts a program that somebody else serves, or one whose mountpoint is on what somebody else serves: to read its first page,
-/// or to go the way there, is to wait for that one. A start that takes too long has failed, and what was started is killed.
+/// Starts a program that somebody else serves, or one whose mountpoint is on what somebody else
+/// serves: to read its first page, or to go the way there, is to wait for that one. A start that
+/// takes too long has failed, and what was started is killed.
 fn spawn_elsewhere(mut command: Command) -> io::Result<Child> {
     static STARTS: Bounded = Bounded::new();
     let number = Arc::new(AtomicU32::new(0));

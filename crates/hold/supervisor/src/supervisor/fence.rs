@@ -19,7 +19,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Left {
     pub alive: Vec<Watched>,
-    /// Others have ended while they were looked at, or shortly before: what they had started may not have been seen.
+    /// Others have ended while they were looked at, or shortly before: what they had started may
+    /// not have been seen.
     pub stirs: bool,
 }
 
@@ -69,8 +70,9 @@ impl Supervisor {
         }
     }
 
-    /// Ends what is left of generations that were fenced, and of the last one if it did not end by itself: what a daemon leaves at
-    /// its own end is its own. What may still have something to deliver is left to end with its connection.
+    /// Ends what is left of generations that were fenced, and of the last one if it did not end by
+    /// itself: what a daemon leaves at its own end is its own. What may still have something to
+    /// deliver is left to end with its connection.
     pub(super) fn quell_at_the_end(&mut self) {
         let forced = self.book.tries.gave_up || self.book.stop.is_some_and(|stop| stop.at_once);
         let generation = self.book.generation;
@@ -149,13 +151,15 @@ impl Supervisor {
 
     /// Holds the daemon's connections, so that its death will not cut them off.
     pub(super) fn hold_connections(&mut self) {
-        // Those to its companions are not: what they are told does no harm if it arrives late, or twice.
+        // Those to its companions are not: what they are told does no harm if it arrives late, or
+        // twice.
         let talks_to_others = self.config.companions.is_empty();
         if let Some(daemon) = self.daemon.holder().filter(|_| talks_to_others) {
             let scouts = &self.helpers.scouts;
             self.late.refresh(daemon, |wanted| match may_look_anywhere() {
                 true => scouts.copies(daemon, wanted),
-                // Only an ancestor may copy them then (Yama). The daemon has no other rights than this process.
+                // Only an ancestor may copy them then (Yama). The daemon has no other rights than
+                // this process.
                 false => {
                     let (process, wanted) = (daemon.try_clone()?, wanted.to_vec());
                     let copy = move || copies(process.as_fd(), process.pid, &wanted);

@@ -1,7 +1,7 @@
 //! Where the held file system is mounted.
 //!
-//! A daemon may serve before there is such a place: the kernel asks it as soon as the file system is made, which may be put in
-//! its place later, also by another call (fsmount(2), move_mount(2)).
+//! A daemon may serve before there is such a place: the kernel asks it as soon as the file system
+//! is made, which may be put in its place later, also by another call (fsmount(2), move_mount(2)).
 
 use super::Supervisor;
 use super::parts::deadlines::Due;

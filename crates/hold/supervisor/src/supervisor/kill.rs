@@ -1,8 +1,10 @@
-//! Killing the daemon, which belay may not always: root without CAP_KILL has no say in a daemon that has changed its user.
+//! Killing the daemon, which belay may not always: root without CAP_KILL has no say in a daemon
+//! that has changed its user.
 //!
-//! The rule: the event loop signals the daemon by [`Supervisor::signal_daemon`] alone. (A thread that removes a mount asks the daemon
-//! of a second one to end.) What is refused is said as a reason of degradation,
-//! and what cannot come is not waited for: who wants an end that nothing comes after names the process and leaves it.
+//! The rule: the event loop signals the daemon by [`Supervisor::signal_daemon`] alone. (A thread
+//! that removes a mount asks the daemon of a second one to end.) What is refused is said as a
+//! reason of degradation, and what cannot come is not waited for: who wants an end that nothing
+//! comes after names the process and leaves it.
 
 use super::Supervisor;
 use crate::degraded::{KILL_REMEDY, Kind};
@@ -46,7 +48,8 @@ impl Supervisor {
         killed
     }
 
-    /// Kills all of these, which are not known to be the daemon. Those that belay may not end are named, and left.
+    /// Kills all of these, which are not known to be the daemon. Those that belay may not end are
+    /// named, and left.
     pub(super) fn kill_all(processes: &[Watched]) {
         for process in processes {
             if process.signal(SIGKILL).is_err() {
@@ -55,7 +58,8 @@ impl Supervisor {
         }
     }
 
-    /// The daemon cannot be held, for a reason that another start would not change: nothing is held from now on.
+    /// The daemon cannot be held, for a reason that another start would not change: nothing is held
+    /// from now on.
     pub(super) fn refuse_daemon(&mut self, why: &str) {
         if self.book.generation > 0 {
             self.give_up(why);
@@ -67,7 +71,8 @@ impl Supervisor {
         self.finish(1);
     }
 
-    /// Looks whether belay may end the daemon, which has changed its user perhaps: that is said before it is needed.
+    /// Looks whether belay may end the daemon, which has changed its user perhaps: that is said
+    /// before it is needed.
     pub(super) fn look_whether_killable(&mut self, pid: u32) {
         let number = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
         match number.map(rustix::process::test_kill_process) {

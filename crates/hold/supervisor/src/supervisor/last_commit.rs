@@ -17,9 +17,9 @@ const LAST_STARTS: u32 = 2;
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 impl Supervisor {
-    /// The daemon has ended with the mount, or is to, but not cleanly: what it had acknowledged is not all on
-    /// its image. Another one is started on the last checkpoint, is given it again, and finds the mount gone.
-    /// `false` if that is not called for, or was to no avail.
+    /// The daemon has ended with the mount, or is to, but not cleanly: what it had acknowledged is
+    /// not all on its image. Another one is started on the last checkpoint, is given it again, and
+    /// finds the mount gone. `false` if that is not called for, or was to no avail.
     pub(super) fn start_once_more(&mut self, pid: u32, exit: Exit, died_ns: u64) -> bool {
         if !self.has_epochs()
             || self.is_clean_end(exit)
@@ -47,8 +47,9 @@ impl Supervisor {
         true
     }
 
-    /// Whether the daemon, which has ended, has written all that it held. When it has found the mount gone, all
-    /// is in a checkpoint, or else it could not write, whatever it says; unless it writes at its end only.
+    /// Whether the daemon, which has ended, has written all that it held. When it has found the
+    /// mount gone, all is in a checkpoint, or else it could not write, whatever it says; unless it
+    /// writes at its end only.
     fn is_clean_end(&self, exit: Exit) -> bool {
         let generation = self.book.generation;
         // One that was to end on the way has not been given all.
@@ -61,7 +62,8 @@ impl Supervisor {
                 || self.unsaved() == Some(0))
     }
 
-    /// Whether the epoch that is to be committed was written over: no daemon can bring that to the image, nor one after it.
+    /// Whether the epoch that is to be committed was written over: no daemon can bring that to the
+    /// image, nor one after it.
     pub(super) fn is_corrupt(&self) -> bool {
         self.has_epochs() && !self.buffers() && self.overlay().sealed().is_err()
     }
@@ -74,7 +76,8 @@ impl Supervisor {
         if !self.has_epochs() {
             return Ok(());
         }
-        // Of a mount that is read-only nothing comes behind the checkpoint, not even what its daemon wrote at its end.
+        // Of a mount that is read-only nothing comes behind the checkpoint, not even what its
+        // daemon wrote at its end.
         let read_only = self.book.content.read_only.is_some();
         let clean = !read_only && exit.is_some_and(|exit| self.is_clean_end(exit));
         let unsaved = if clean || read_only { Some(0) } else { self.unsaved() };
@@ -121,8 +124,8 @@ impl Supervisor {
         }
     }
 
-    /// Has what is sealed committed, and what the daemon has left if its end was `clean`. That is waited for as long as it gets
-    /// on.
+    /// Has what is sealed committed, and what the daemon has left if its end was `clean`. That is
+    /// waited for as long as it gets on.
     fn commit_last(&mut self, clean: bool) -> Result<(), String> {
         let committer = match self.desk.take_committer() {
             Some(committer) => {
@@ -160,7 +163,8 @@ impl Supervisor {
         )
     }
 
-    /// Answers those who ask how it is. What they wish comes to nothing any more, but they are told of the end.
+    /// Answers those who ask how it is. What they wish comes to nothing any more, but they are told
+    /// of the end.
     fn serve_in_the_end(&mut self) {
         let mut fds =
             [self.events.counter(), &self.fds.control].map(|fd| PollFd::new(fd, PollFlags::IN));

@@ -1,7 +1,8 @@
 //! Starting a generation.
 //!
-//! Invariant: the lease is `{generation, 0}` before a process of that generation is started, or let through its gate
-//! ([`super::standby`]), and the instants are cleared only then, when nobody can set them.
+//! Invariant: the lease is `{generation, 0}` before a process of that generation is started, or let
+//! through its gate ([`super::standby`]), and the instants are cleared only then, when nobody can
+//! set them.
 
 use super::Supervisor;
 use super::lifecycle::Event;
@@ -71,12 +72,13 @@ impl Supervisor {
             }
             Err(error) => self.not_started(&error),
         }
-        // An edge of the dead one is no event any more if its counter was emptied before anybody looked.
+        // An edge of the dead one is no event any more if its counter was emptied before anybody
+        // looked.
         self.hear_daemon();
     }
 
-    /// Makes the event counter what it was at first, whatever a daemon has done to it: one that is full, or makes its writers
-    /// wait, would hold up the next generation.
+    /// Makes the event counter what it was at first, whatever a daemon has done to it: one that is
+    /// full, or makes its writers wait, would hold up the next generation.
     fn calm_event(&self) {
         let event = &self.fds.event;
         let flags = fcntl_getfl(event).unwrap_or(OFlags::RDWR);
@@ -114,8 +116,8 @@ impl Supervisor {
         options
     }
 
-    /// The choices for a generation: what the user chose, and what was learnt since. Of none of it the recorder is asked, which
-    /// daemons can write to.
+    /// The choices for a generation: what the user chose, and what was learnt since. Of none of it
+    /// the recorder is asked, which daemons can write to.
     pub(super) fn options(&self) -> Options {
         let mut options = self.config.options();
         if self.book.resend == Some(false) {

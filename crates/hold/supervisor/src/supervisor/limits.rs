@@ -17,7 +17,8 @@ use std::time::Duration;
 const THEN: &str = ", then a hang (";
 
 impl Supervisor {
-    /// Looks at the limits that only repeated looks tell of. A daemon beyond one of them is killed, and its end handled as a crash.
+    /// Looks at the limits that only repeated looks tell of. A daemon beyond one of them is killed,
+    /// and its end handled as a crash.
     pub(super) fn check_limits(&mut self) {
         let why = self.companions.gave_up(self.config.log.as_ref().map(OsText::show).as_deref());
         if let Some(why) = why.filter(|_| self.life.ended().is_none()) {
@@ -40,7 +41,8 @@ impl Supervisor {
         }
     }
 
-    /// The generation of the book is to be ready in its time. The first start may wait for a password.
+    /// The generation of the book is to be ready in its time. The first start may wait for a
+    /// password.
     pub(super) fn limit_start(&mut self) {
         let limit = self.config.start_timeout_ms.saturating_mul(SECOND / 1000);
         match self.book.generation {
@@ -74,8 +76,8 @@ impl Supervisor {
         }
     }
 
-    /// Whether belay has killed the daemon, whose end is awaited. One that was given a signal on request may well live on,
-    /// so no limit is lifted for that.
+    /// Whether belay has killed the daemon, whose end is awaited. One that was given a signal on
+    /// request may well live on, so no limit is lifted for that.
     pub(super) fn is_being_killed(&self) -> bool {
         self.daemon.cause().is_some_and(|(cause, _)| match cause {
             Detection::Requested { signal } => signal.contains(THEN),
@@ -134,12 +136,13 @@ impl Supervisor {
         Some(Detection::Hang { request })
     }
 
-    /// For how long (in nanoseconds) the daemon has had a request from the kernel that nobody knows of, and has begun nothing
-    /// else, as far as repeated looks tell.
+    /// For how long (in nanoseconds) the daemon has had a request from the kernel that nobody knows
+    /// of, and has begun nothing else, as far as repeated looks tell.
     ///
-    /// A thread can be held up when it has read a request and the shim has not seen it yet: by a signal that stops the process, or
-    /// by a handler of the daemon's that does not return. The kernel hands the request to nobody else, and there is no sign of
-    /// it but that the kernel counts one more than there are.
+    /// A thread can be held up when it has read a request and the shim has not seen it yet: by a
+    /// signal that stops the process, or by a handler of the daemon's that does not return. The
+    /// kernel hands the request to nobody else, and there is no sign of it but that the kernel
+    /// counts one more than there are.
     fn unknown_for(&mut self) -> Option<u64> {
         let requests = self.control().counter(Counter::Requests);
         let injected = self.control().counter(Counter::Injected);
@@ -157,7 +160,8 @@ impl Supervisor {
             Some(0) => false,
             // What nobody has read is looked at elsewhere, and may become known at any moment.
             Some(waiting) => {
-                // While belay holds requests back, the kernel may hold others back behind them, and counts them, too.
+                // While belay holds requests back, the kernel may hold others back behind them, and
+                // counts them, too.
                 let unknown = self.life.serves()
                     && self.control().parked() == 0
                     && waiting > self.requests().of_kernel();

@@ -1,5 +1,6 @@
-//! The supervisor: one event loop. What may wait for long (unmounting, clearing up after the dead, watching the mount table)
-//! is in threads of its own. The loop itself waits in the places that ARCHITECTURE.md lists, each with a limit.
+//! The supervisor: one event loop. What may wait for long (unmounting, clearing up after the dead,
+//! watching the mount table) is in threads of its own. The loop itself waits in the places that
+//! ARCHITECTURE.md lists, each with a limit.
 //!
 //! | module | answers |
 //! | --- | --- |
@@ -121,8 +122,7 @@ use parts::words::Words;
 use rustix::fd::{AsFd, BorrowedFd};
 use signal_hook::consts::SIGCHLD;
 
-/// Runs the supervisor whose link is at standard input, to the end of the mount. Gives belay's
-/// exit code.
+/// Runs the supervisor whose link is standard input, until the mount ends. Gives belay's exit code.
 ///
 /// # Errors
 /// If the link brings no descriptors, or one of them cannot be used.
@@ -204,10 +204,10 @@ impl Supervisor {
         let book = match book {
             Some(book) => book,
             None => {
-                // Also of a takeover: what is there by now may be the held mount, which that proves not to be new.
+                // Also of a takeover: what is there may be the held mount, which is not new then.
                 let mut others = mounts::fuse_devices()
                     .map_err(|e| Error::system("read", "the mount table", e, ""))?;
-                // More are more than the ledger has room for. One that is not noted is taken for new, which proves less.
+                // The ledger has room for no more. One that is not noted counts as new: less proof.
                 others.truncate(4096);
                 let mounts = Mounts::new(others);
                 Book { version: VERSION, started_ns: clock::now(), mounts, ..Book::default() }
@@ -273,7 +273,7 @@ impl Supervisor {
                 self.live(Event::Ends { code: LACKS });
                 return;
             }
-            // Their folder was removed, or is no more what it was. They end by themselves when nobody holds the mount.
+            // Their folder is gone, or another. They end when nobody holds the mount.
             Err(error) => {
                 self.give_up(&error.to_string());
                 return;
@@ -319,8 +319,8 @@ impl Supervisor {
             }
             let limit = self.time_to_wait();
             let tokens = self.events.wait(&limit);
-            // First what is told, none of which waits for anybody; then a death, before all that somebody asks for: the blackout is
-            // running.
+            // First what is told, none of which waits for anybody; then a death, before all that
+            // somebody asks for: the blackout is running.
             if tokens.contains(&EVENT) {
                 self.hear_daemon();
             }
@@ -355,14 +355,14 @@ impl Supervisor {
             }
             self.check_time();
             self.answer_safe();
-            // Last: the end of a recovery is what it may have waited for, and a line may have asked to unmount. Who is answered here,
-            // and has asked for more, has the next turn.
+            // Last: the end of a recovery is what it may have waited for, and a line may have asked
+            // to unmount. Who is answered here, and has asked for more, has the next turn.
             self.pursue_unmount();
         }
     }
 
-    /// Looks at all that a daemon's event counter may stand for. What it was counted for is not said there, so an edge that
-    /// stands for several events, or for none, is as good as one for each.
+    /// Looks at all that a daemon's event counter may stand for. What it was counted for is not
+    /// said there, so an edge may stand for several events, or for none.
     fn hear_daemon(&mut self) {
         self.wake_committer();
         self.hear_committer();

@@ -1,12 +1,14 @@
 //! Waking a daemon that is asleep where only a message of the kernel's wakes it.
 //!
-//! What belay itself has for a daemon its shim gives to whoever reads the device, or waits for it through the C library.
-//! A daemon that waits by other means (io_uring, system calls of its own) comes when the kernel has something: so the mount is
-//! asked for something that changes nothing. It need not be one of these: a mount on which the kernel knows no regular file
-//! cannot be kicked otherwise (see [`belay_wire::build::kick`]).
+//! What belay itself has for a daemon its shim gives to whoever reads the device, or waits for it
+//! through the C library. A daemon that waits by other means (io_uring, system calls of its own)
+//! comes when the kernel has something: so the mount is asked for something that changes nothing.
+//! It need not be one of these: a mount on which the kernel knows no regular file cannot be kicked
+//! otherwise (see [`belay_wire::build::kick`]).
 //!
-//! Invariant: who asks uses the mount, and so keeps others from unmounting it. So it is ended as soon as nobody takes what it
-//! asks, with the life that it was to wake, and before anything is unmounted; and none is made while somebody wants the end.
+//! Invariant: who asks uses the mount, and so keeps others from unmounting it. So it is ended as
+//! soon as nobody takes what it asks, with the life that it was to wake, and before anything is
+//! unmounted; and none is made while somebody wants the end.
 
 use super::Supervisor;
 use super::parts::clients::Wait;
@@ -23,8 +25,8 @@ use std::process::Stdio;
 const WAITS: u64 = SECOND / 10;
 
 impl Supervisor {
-    /// Wakes one of the daemon's threads, or all that wait. Where the kernel knows no file by which that could be done
-    /// quietly, it takes a request, if it is `worth` that.
+    /// Wakes one of the daemon's threads, or all that wait. Where the kernel knows no file by which
+    /// that could be done quietly, it takes a request, if it is `worth` that.
     pub(super) fn wake_daemon(&self, worth: bool) {
         let file = self.recorder.store().some_file();
         if let Ok(device) = belay_sys::dup_cloexec(self.device()) {
@@ -124,16 +126,18 @@ impl Supervisor {
         }
     }
 
-    /// The kernel has its first message, INIT, before a mount can be seen, and the shim notes the first read of the device
-    /// before it is made. Where there is a mount, no message and no such note, somebody has read by a way that the shim does
-    /// not see. How long the daemon takes plays no part in that: a slow one leaves the message where it is.
+    /// The kernel has its first message, INIT, before a mount can be seen, and the shim notes the
+    /// first read of the device before it is made. Where there is a mount, no message and no such
+    /// note, somebody has read by a way that the shim does not see. How long the daemon takes plays
+    /// no part in that: a slow one leaves the message where it is.
     fn check_reach(&mut self) {
         self.find_mount();
         let read = self.control().instant(Instant::FirstRead) != 0;
         if read || self.book.mounts.held.is_none() {
             return;
         }
-        // In this order: what is read in between is noted before, and a mount that ends in between had nothing to read.
+        // In this order: what is read in between is noted before, and a mount that ends in between
+        // had nothing to read.
         let unread = mounts::has_unread(self.device());
         let read = self.control().instant(Instant::FirstRead) != 0;
         if unread || read || mounts::is_disconnected(self.device()) {

@@ -1,8 +1,8 @@
-//! A daemon of which nobody has said what it works on, and that was seen to have a disk image open: no argument has named it, so
-//! its policy is not for one.
+//! A daemon of which nobody has said what it works on, and that was seen to have a disk image open:
+//! no argument has named it, so its policy is not for one.
 //!
-//! Invariant: what the daemon has open for somebody on the mount is not taken for its own: it is looked when nobody has anything
-//! open there, before and after.
+//! Invariant: what the daemon has open for somebody on the mount is not taken for its own: it is
+//! looked when nobody has anything open there, before and after.
 
 use super::Supervisor;
 use super::parts::deadlines::Due;

@@ -1,4 +1,5 @@
-//! Starts that fail and are made again: what is said of them. When they are made is decided by `lifecycle`.
+//! Starts that fail and are made again: what is said of them. When they are made is decided by
+//! `lifecycle`.
 
 use super::Supervisor;
 use super::lifecycle::Event;

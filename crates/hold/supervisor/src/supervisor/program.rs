@@ -1,10 +1,11 @@
 //! Which program a successor is, and whether it can be held.
 //!
-//! The program is looked for at its path: that is how a daemon gets an update. But what is there may be gone, or not serve. So
-//! belay holds the one that has served last, and goes back to it when another fails to start.
+//! The program is looked for at its path: that is how a daemon gets an update. But what is there
+//! may be gone, or not serve. So belay holds the one that has served last, and goes back to it when
+//! another fails to start.
 //!
-//! Invariant: no two starts that fail in a row are of the same of the two, if there are two. What keeps both from serving (a
-//! server that is away) is waited for with both.
+//! Invariant: no two starts that fail in a row are of the same of the two, if there are two. What
+//! keeps both from serving (a server that is away) is waited for with both.
 
 use super::Supervisor;
 use super::parts::deadlines::Due;
@@ -76,7 +77,8 @@ impl Supervisor {
         self.keep_book();
     }
 
-    /// A start has failed, for `why`. Whether that was of a new program, and the one that has served is to be tried at once.
+    /// A start has failed, for `why`. Whether that was of a new program, and the one that has
+    /// served is to be tried at once.
     pub(super) fn falls_back(&mut self, why: &str) -> bool {
         let intact = Identity::of(&self.fds.program);
         let found = self.look(&self.config.program);
@@ -129,12 +131,14 @@ impl Supervisor {
         });
     }
 
-    /// Whoever asks for a restart wants the program that is there now, also one that has failed before.
+    /// Whoever asks for a restart wants the program that is there now, also one that has failed
+    /// before.
     pub(super) fn try_new_program(&mut self) {
         self.book.program.rejected = None;
     }
 
-    /// Looks whether what was started can be held: whether it has loaded the shim, or gone on without.
+    /// Looks whether what was started can be held: whether it has loaded the shim, or gone on
+    /// without.
     pub(super) fn look_for_unheld(&mut self, now: u64) {
         let lease = self.control().lease();
         let waits = lease.generation == self.book.generation && lease.pid == 0;

@@ -12,7 +12,8 @@ use belay_recorder::Capacity;
 use belay_recorder::control::{Counter, Instant};
 
 impl Supervisor {
-    /// What the current generation, which has ended, was at. Only to be shown: all of it may be the daemon's word.
+    /// What the current generation, which has ended, was at. Only to be shown: all of it may be the
+    /// daemon's word.
     pub(super) fn life_that_ended(&self, exit: Exit, died_ns: u64) -> Ended {
         let (control, life) = (self.control(), &self.book.life);
         let generation = self.book.generation;

@@ -1,7 +1,9 @@
-//! The last look at what dead generations have left, before anything is reissued: whoever starts another process and ends, again
-//! and again, is never there when somebody looks, but for one that is as new as the look.
+//! The last look at what dead generations have left, before anything is reissued: whoever starts
+//! another process and ends, again and again, is never there when somebody looks, but for one that
+//! is as new as the look.
 //!
-//! Invariant: what is killed here has the mark of a generation that is dead (see [`Lineage`]), so it is nothing of a successor's.
+//! Invariant: what is killed here has the mark of a generation that is dead (see [`Lineage`]), so
+//! it is nothing of a successor's.
 
 use crate::fusermount::is_helper;
 use crate::lineage::Lineage;
@@ -41,7 +43,8 @@ struct Look {
     alive: Vec<Struck>,
     /// The dead that nobody has waited for yet.
     dead: BTreeSet<u32>,
-    /// There may be more: what goes while it is looked at may have started another that was not seen.
+    /// There may be more: what goes while it is looked at may have started another that was not
+    /// seen.
     missed: bool,
 }
 
@@ -53,14 +56,15 @@ struct Struck {
 }
 
 impl Quell {
-    /// Kills what is left until a look finds nothing that another look could find more of. Gives the ids of some that it had to
-    /// kill. What lives on is said. Applications wait for it, and somebody else reaps what has ended.
+    /// Kills what is left until a look finds nothing that another look could find more of. Gives
+    /// the ids of some that it had to kill. What lives on is said. Applications wait for it, and
+    /// somebody else reaps what has ended.
     pub(super) fn run(&self) -> Vec<u32> {
         self.run_for(LIMIT, || ())
     }
 
-    /// The same for the thread that reaps, by `reap` after each look: a chain leaves thousands of dead in a second, and each of
-    /// them makes a look take longer.
+    /// The same for the thread that reaps, by `reap` after each look: a chain leaves thousands of
+    /// dead in a second, and each of them makes a look take longer.
     pub(super) fn run_at_the_end(&self, reap: impl FnMut()) -> Vec<u32> {
         self.run_for(LIMIT_AT_THE_END, reap)
     }
@@ -104,8 +108,9 @@ impl Quell {
         }
     }
 
-    /// Looks at all that descends from belay, the newest first, and kills what is of a dead generation as soon as it is seen: one of a
-    /// chain has ended when whoever looks has seen the others too.
+    /// Looks at all that descends from belay, the newest first, and kills what is of a dead
+    /// generation as soon as it is seen: one of a chain has ended when whoever looks has seen the
+    /// others too.
     fn look(&self, over: &BTreeSet<u32>, known_dead: &BTreeSet<u32>) -> Look {
         let mut except = self.belay.to_vec();
         except.extend(&self.except);

@@ -1,7 +1,9 @@
-//! When what was acknowledged since the last checkpoint cannot be done again: the mount becomes read-only, and it is kept.
+//! When what was acknowledged since the last checkpoint cannot be done again: the mount becomes
+//! read-only, and it is kept.
 //!
-//! Membrane gives up a file system whose recovery fails. Here nobody is to lose what was acknowledged: it goes to a file
-//! for `belay replay`, and what the checkpoint holds can be read meanwhile.
+//! Membrane gives up a file system whose recovery fails. Here nobody is to lose what was
+//! acknowledged: it goes to a file for `belay replay`, and what the checkpoint holds can be read
+//! meanwhile.
 
 use super::Supervisor;
 use crate::clock;
@@ -50,7 +52,8 @@ impl Supervisor {
         }
     }
 
-    /// Whether a life ended before it was `ready` as its shim refuses what is on record: then any other would.
+    /// Whether a life ended before it was `ready` as its shim refuses what is on record: then any
+    /// other would.
     pub(super) fn is_record_corrupt(&self, ready: bool, exit: Exit) -> bool {
         let refused = !ready && exit == Exit::Code(REFUSED) && self.has_epochs();
         refused && Acknowledged::read(self.recorder.memory(), self.recorder.layout()).is_err()
@@ -134,7 +137,8 @@ impl Supervisor {
         kept.keep(head, image, self.folder.child(REPORTS), patience)
     }
 
-    /// Keeps what was acknowledged and no checkpoint has; gives the file, and how many operations are in it.
+    /// Keeps what was acknowledged and no checkpoint has; gives the file, and how many operations
+    /// are in it.
     pub(super) fn keep_oplog(&self, reason: &str) -> Result<(PathBuf, usize), String> {
         let kept = Acknowledged::read(self.recorder.memory(), self.recorder.layout())?;
         let operations = kept.len();

@@ -1,9 +1,10 @@
-//! How much memory the recorder takes. A daemon maps all of it, so its mere touch makes it grow, and what has grown stays when
-//! that daemon has gone, counted by no limit of its own.
+//! How much memory the recorder takes. A daemon maps all of it, so its mere touch makes it grow,
+//! and what has grown stays when that daemon has gone, counted by no limit of its own.
 //!
-//! The rule: what the recorder takes is what is on record, and a bounded rest. Who is the cause of more is killed, and before the next one
-//! starts, all that nothing on record lies in is given back. What is on record is what the recorder itself says, so that has
-//! a limit too (`--recorder-limit`): a mount that needs more is given up.
+//! The rule: what the recorder takes is what is on record, and a bounded rest. Who is the cause of
+//! more is killed, and before the next one starts, all that nothing on record lies in is given
+//! back. What is on record is what the recorder itself says, so that has a limit too
+//! (`--recorder-limit`): a mount that needs more is given up.
 
 use super::Supervisor;
 use super::parts::deadlines::Due;
@@ -21,8 +22,9 @@ use std::time::Duration;
 impl Supervisor {
     /// Looks, as it is time to; a daemon that takes too much is killed.
     ///
-    /// The looks come at the start of a daemon (what the last one has died of may come at once), after 1/16 s, 1/8 s and so on, then
-    /// each second. A look is one system call, and no message stands for it: a daemon that asks for nothing may touch as well.
+    /// The looks come at the start of a daemon (what the last one has died of may come at once),
+    /// after 1/16 s, 1/8 s and so on, then each second. A look is one system call, and no message
+    /// stands for it: a daemon that asks for nothing may touch as well.
     pub(super) fn check_record(&mut self, now: u64) {
         self.deadlines.set(Due::Look, now.saturating_add(self.looks.record.next()));
         if self.book.stop.is_some() || self.is_being_killed() {
@@ -41,8 +43,9 @@ impl Supervisor {
         }
     }
 
-    /// Gives back what a dead daemon has touched and nothing on record lies in, if that is much; no other daemon may have been started. Gives
-    /// why the mount cannot go on, if what is left is too much.
+    /// Gives back what a dead daemon has touched and nothing on record lies in, if that is much; no
+    /// other daemon may have been started. Gives why the mount cannot go on, if what is left is too
+    /// much.
     pub(super) fn trim_record(&self) -> Option<String> {
         let before = self.record_bytes();
         if before <= RECORDER_SLACK {
@@ -88,7 +91,8 @@ impl Supervisor {
         (self.recorder.layout().words.saturating_sub(spare) as u64).saturating_mul(8)
     }
 
-    /// The words that nothing on record lies in. They are found by reading the file, which fills no page of it.
+    /// The words that nothing on record lies in. They are found by reading the file, which fills no
+    /// page of it.
     fn spare_record(&self) -> Vec<Range<usize>> {
         let view = self.requests().view();
         let store = Store::new(view, self.recorder.layout());

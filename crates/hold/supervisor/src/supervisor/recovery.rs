@@ -1,8 +1,9 @@
 //! From the death of a generation to the end of its recovery.
 //!
-//! Invariant: the lease moves to the next generation before requests are resent, the dead one is fenced or the next one started,
-//! so that nothing of the dead one can take it. The blackout runs from the death to the successor's first reply;
-//! whatever is not needed for that happens after the successor's start, or after its first replies.
+//! Invariant: the lease moves to the next generation before requests are resent, the dead one is
+//! fenced or the next one started, so that nothing of the dead one can take it. The blackout runs
+//! from the death to the successor's first reply; whatever is not needed for that happens after the
+//! successor's start, or after its first replies.
 
 use super::Supervisor;
 use super::lifecycle::{Command, Death, Event, Worthless, count_worth};
@@ -32,7 +33,8 @@ impl Supervisor {
         let worth = self.worth_of_life();
         let ended = self.life_that_ended(exit, died_ns);
         if !self.move_lease_on() {
-            // A living process of this generation holds it, or cannot be looked at now: not a crash yet.
+            // A living process of this generation holds it, or cannot be looked at now: not a crash
+            // yet.
             return;
         }
         self.daemon.take_cause();
@@ -105,7 +107,8 @@ impl Supervisor {
             return;
         }
         let worthless = self.what_makes_it_worthless(ready, exit);
-        // Before the start: should all of belay be killed then, a successor with nothing to wait for waits for nobody.
+        // Before the start: should all of belay be killed then, a successor with nothing to wait
+        // for waits for nobody.
         self.fence(left, connections);
         let is_its_own = worth == Worth::Nothing && blame == Blame::Own;
         let (now, cause) = (clock::now(), detection.clone());
@@ -131,7 +134,8 @@ impl Supervisor {
         late.into_iter().for_each(|command| self.carry_out(command));
     }
 
-    /// Why no further daemon would come farther than the last, if that is so. A mount that can go on read-only does.
+    /// Why no further daemon would come farther than the last, if that is so. A mount that can go
+    /// on read-only does.
     fn what_makes_it_worthless(&mut self, ready: bool, exit: Exit) -> Option<Worthless> {
         let corrupt = self.is_record_corrupt(ready, exit);
         let looping = corrupt || self.life.is_crash_loop(&self.book, clock::now());
@@ -155,7 +159,8 @@ impl Supervisor {
                 crash.exit.show(),
                 report::show_detection(&crash.detection)
             );
-            // One every few seconds is nothing to tell of, and of a start that has failed more is told below.
+            // One every few seconds is nothing to tell of, and of a start that has failed more is
+            // told below.
             match crash.detection {
                 Detection::Checkpoint => tracing::debug!("{told}"),
                 _ if waits => tracing::debug!("{told}"),
@@ -227,7 +232,8 @@ impl Supervisor {
         }
         match mounts::resend(self.device()) {
             Ok(()) => self.book.resend = Some(true),
-            // Of a connection that is gone nothing is to come again, and what it says means nothing.
+            // Of a connection that is gone nothing is to come again, and what it says means
+            // nothing.
             Err(Errno::INVAL) if !mounts::is_disconnected(self.device()) => {
                 tracing::debug!("this kernel has no RESEND: serving again from copies");
                 self.book.resend = Some(false);

@@ -1,9 +1,10 @@
-//! Other mounts that the daemon has made besides the held one. Belay holds none of them: each dies with the daemon that has made
-//! it.
+//! Other mounts that the daemon has made besides the held one. Belay holds none of them: each dies
+//! with the daemon that has made it.
 //!
-//! A dead one can keep the successor from starting, which finds its place without an answer (ENOTCONN). So it is taken away before;
-//! but only one of which the kernel has said that the daemon served it (or, where it does not say such, the daemon itself), and that is
-//! dead. The kernel says so of a process that lives, and as soon as the held mount is known.
+//! A dead one can keep the successor from starting, which finds its place without an answer
+//! (ENOTCONN). So it is taken away before; but only one of which the kernel has said that the
+//! daemon served it (or, where it does not say such, the daemon itself), and that is dead. The
+//! kernel says so of a process that lives, and as soon as the held mount is known.
 
 use super::Supervisor;
 use crate::degraded::Kind;
@@ -13,8 +14,8 @@ use crate::orphans::{self, Answer};
 use belay_sys::ChildSetup;
 use std::fs::File;
 
-/// Gives a successor that has a mount namespace of its own this one, by that number: what it mounts besides is to be seen by
-/// everybody. Whether that was done.
+/// Gives a successor that has a mount namespace of its own this one, by that number: what it mounts
+/// besides is to be seen by everybody. Whether that was done.
 pub(super) fn give_outer(setup: &mut ChildSetup, number: i32) -> bool {
     let outer = File::open("/proc/self/ns/mnt");
     outer.map(|outer| setup.descriptors.push((outer.into(), number))).is_ok()
@@ -44,7 +45,8 @@ impl Supervisor {
         self.keep_book();
     }
 
-    /// The held mount has been found: from now on the others can be told from it. Two threads may mount at once.
+    /// The held mount has been found: from now on the others can be told from it. Two threads may
+    /// mount at once.
     pub(super) fn find_unseen(&mut self) {
         for told in self.book.mounts.take_unseen() {
             if !self.learn_seconds(&told) {
@@ -53,7 +55,8 @@ impl Supervisor {
         }
     }
 
-    /// Notes the mounts that the daemon serves besides the held one, and tells of those that are new. Whether there is one.
+    /// Notes the mounts that the daemon serves besides the held one, and tells of those that are
+    /// new. Whether there is one.
     fn learn_seconds(&mut self, told: &str) -> bool {
         let found = self.seconds(told);
         let is_found = !found.is_empty();
@@ -65,8 +68,9 @@ impl Supervisor {
         is_found
     }
 
-    /// The mounts that the daemon serves besides the held one, as far as the kernel tells. By kernels that do not, what has come
-    /// since belay's start where the daemon says that it has mounted.
+    /// The mounts that the daemon serves besides the held one, as far as the kernel tells. By
+    /// kernels that do not, what has come since belay's start where the daemon says that it has
+    /// mounted.
     fn seconds(&self, told: &str) -> Vec<MountFact> {
         let served = self.process().map(|process| mounts::served_by(process.pid));
         let served = served.unwrap_or_default();
@@ -90,8 +94,9 @@ impl Supervisor {
         seconds.take(MOST_SECONDS).map(|mount| MountFact::of(&mount)).collect()
     }
 
-    /// Takes away what the dead daemon has mounted besides. Before the next one starts, or when none is to come. What does not say
-    /// whether it is dead is asked again before the start after that.
+    /// Takes away what the dead daemon has mounted besides. Before the next one starts, or when
+    /// none is to come. What does not say whether it is dead is asked again before the start after
+    /// that.
     pub(super) fn take_off_seconds(&mut self) {
         self.looks.second.reset();
         // Of a dead process the kernel does not say any more what it served.

@@ -1,8 +1,10 @@
-//! The mount serves for the first time, in its place: that is said, and those who wait for it are told.
+//! The mount serves for the first time, in its place: that is said, and those who wait for it are
+//! told.
 //!
-//! A daemon may serve before its file system has a place (see `finding`). Who waits for the mount goes on with what is at the
-//! mountpoint, and finds there what the mount is to cover: so both are waited for. A place that belay cannot see, as it is in
-//! another mount namespace, comes never: that is told after a while, in words that name no place.
+//! A daemon may serve before its file system has a place (see `finding`). Who waits for the mount
+//! goes on with what is at the mountpoint, and finds there what the mount is to cover: so both are
+//! waited for. A place that belay cannot see, as it is in another mount namespace, comes never:
+//! that is told after a while, in words that name no place.
 
 use super::Supervisor;
 use super::parts::clients::Wait;

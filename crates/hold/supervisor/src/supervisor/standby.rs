@@ -1,9 +1,11 @@
-//! The standby: the process of the next generation, started while this one serves. It waits at a gate, in the shim's constructor: what
-//! takes longest of a start is behind it then, and nothing of the daemon's own has run.
+//! The standby: the process of the next generation, started while this one serves. It waits at a
+//! gate, in the shim's constructor: what takes longest of a start is behind it then, and nothing of
+//! the daemon's own has run.
 //!
-//! Invariant: it is used only if it was started with what would be used now, and told what it is to be only then; in all other
-//! cases the next process is started as without it, and nobody hears of that. It is nobody's daemon while it waits: its death is no crash,
-//! and its life no leftover. It ends with the supervisor, however that ends, and even if it is stopped.
+//! Invariant: it is used only if it was started with what would be used now, and told what it is to
+//! be only then; in all other cases the next process is started as without it, and nobody hears of
+//! that. It is nobody's daemon while it waits: its death is no crash, and its life no leftover. It
+//! ends with the supervisor, however that ends, and even if it is stopped.
 
 use super::Supervisor;
 use super::child::Start;
@@ -18,7 +20,8 @@ use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::io;
 
-/// How long a generation serves before the next one's process is started: one that dies at once again and again is not started twice.
+/// How long a generation serves before the next one's process is started: one that dies at once
+/// again and again is not started twice.
 const AFTER: u64 = SECOND / 5;
 
 impl Key {
@@ -82,7 +85,8 @@ impl Supervisor {
         Ok(pid)
     }
 
-    /// Has the process that waits go on as that generation, if there is one that will do for this start.
+    /// Has the process that waits go on as that generation, if there is one that will do for this
+    /// start.
     pub(super) fn let_standby_in(
         &mut self,
         start: &Start,

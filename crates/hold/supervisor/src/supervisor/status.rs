@@ -95,7 +95,8 @@ impl Supervisor {
         }
     }
 
-    /// The mount is degraded as long as this fails: one reason of each kind, whose text may be brought up to date.
+    /// The mount is degraded as long as this fails: one reason of each kind, whose text may be
+    /// brought up to date.
     pub(super) fn degrade(&mut self, kind: Kind, what: &str) {
         if self.book.degraded.set(kind, what, &clock::rfc3339(clock::wall_ms())) {
             tracing::warn!("DEGRADED: {what}");

@@ -1,7 +1,9 @@
-//! Starts that come to nothing, and what they leave behind: a command that is no daemon, but starts one.
+//! Starts that come to nothing, and what they leave behind: a command that is no daemon, but starts
+//! one.
 //!
-//! Invariant: nothing is taken away but what a process serves that this start has left, or started. While what was started lives, that is
-//! no process that belay could hold: none that has the recorder in memory, and so may be the daemon in a moment.
+//! Invariant: nothing is taken away but what a process serves that this start has left, or started.
+//! While what was started lives, that is no process that belay could hold: none that has the
+//! recorder in memory, and so may be the daemon in a moment.
 
 use super::Supervisor;
 use super::parts::deadlines::Due;
@@ -79,8 +81,8 @@ impl Supervisor {
         }
     }
 
-    /// Unmounts it, if a process serves it that this start has left. Before the start nothing was there, but somebody else may
-    /// have mounted something since.
+    /// Unmounts it, if a process serves it that this start has left. Before the start nothing was
+    /// there, but somebody else may have mounted something since.
     fn takes_stray(&mut self, mount: &Mount) -> bool {
         let fact = MountFact::of(mount);
         let left = self.leftovers();
@@ -97,7 +99,8 @@ impl Supervisor {
         }
     }
 
-    /// Looks whether what was started waits for another program that has mounted in its place, and refuses it then.
+    /// Looks whether what was started waits for another program that has mounted in its place, and
+    /// refuses it then.
     pub(super) fn look_for_stray(&mut self, now: u64) {
         self.adopt_device();
         let mounted = self.book.mounts.held.is_some() || mounts::was_mounted(self.device());
@@ -115,7 +118,8 @@ impl Supervisor {
         }
     }
 
-    /// What is at the mountpoint, if it came since the start, and is served by a process that belay does not hold.
+    /// What is at the mountpoint, if it came since the start, and is served by a process that belay
+    /// does not hold.
     fn stray_of_another(&mut self) -> Option<Mount> {
         let mount = mounts::at(self.place()?.as_path()).filter(Mount::is_fuse)?;
         if self.book.mounts.was_there(&mount.device) {

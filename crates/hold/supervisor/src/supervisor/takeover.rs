@@ -61,7 +61,8 @@ impl Supervisor {
                 return;
             }
             Err(error) => {
-                // Whether it lives is not known, and what follows from that cannot wait: another supervisor looks.
+                // Whether it lives is not known, and what follows from that cannot wait: another
+                // supervisor looks.
                 tracing::warn!("cannot look at process {}: {error}", lease.pid);
                 self.live(Event::Ends { code: LACKS });
                 return;

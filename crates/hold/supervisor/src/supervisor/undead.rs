@@ -1,11 +1,14 @@
-//! Daemons that are dead while their process stays: their core goes to their own mount, somebody who traces them keeps them, or they
-//! wait for their own mount in an exec. No signal ends them, and the kernel tells of their end only when it is over.
+//! Daemons that are dead while their process stays: their core goes to their own mount, somebody
+//! who traces them keeps them, or they wait for their own mount in an exec. No signal ends them,
+//! and the kernel tells of their end only when it is over.
 //!
-//! The rule: a daemon is dead when none of its threads ever runs again ([`is_over`], [`is_over_in_exec`]). A successor may answer what its core waits
-//! for, and the fence ends a child that keeps it.
+//! The rule: a daemon is dead when none of its threads ever runs again ([`is_over`],
+//! [`is_over_in_exec`]). A successor may answer what its core waits for, and the fence ends a child
+//! that keeps it.
 //!
-//! One that was killed, and is neither dead nor ends, may come back to life in no way, but holds its mount up for as long as it is
-//! held up itself. That is said, and the mount counts as one that recovers.
+//! One that was killed, and is neither dead nor ends, may come back to life in no way, but holds
+//! its mount up for as long as it is held up itself. That is said, and the mount counts as one that
+//! recovers.
 
 use super::Supervisor;
 use super::parts::clients::Wait;
@@ -22,13 +25,15 @@ use std::time::Duration;
 
 /// How long the end of a process that is over is waited for: most of them have just no processor.
 const PATIENCE: u64 = SECOND;
-/// How long one that was killed may take, before who traces it is ended, and once more before it is taken for dead.
+/// How long one that was killed may take, before who traces it is ended, and once more before it is
+/// taken for dead.
 const DEATH: u64 = 2 * SECOND;
 /// How long one that was killed may take to act on it, before that is said.
 const SILENCE: u64 = 3 * SECOND;
 
 impl Supervisor {
-    /// Looks whether the daemon is dead, though its process is there, and whether it could be killed.
+    /// Looks whether the daemon is dead, though its process is there, and whether it could be
+    /// killed.
     pub(super) fn look_at_process(&mut self, now: u64) {
         let process = self.process();
         let waits = self.is_to_launch() || self.life.ended().is_some();
@@ -72,7 +77,8 @@ impl Supervisor {
         stays.filter(|_| unheard.is_some() && unheard == self.process().map(|process| process.pid))
     }
 
-    /// The daemon was killed `seconds` ago and does not end: that is said, also to those who wait for its successor.
+    /// The daemon was killed `seconds` ago and does not end: that is said, also to those who wait
+    /// for its successor.
     fn stays(&mut self, pid: u32, seconds: u64) {
         let ago = text::span(Duration::from_secs(seconds));
         let mut what =
@@ -94,7 +100,8 @@ impl Supervisor {
         self.restored(Kind::Kill);
     }
 
-    /// One that was about to end when it was killed is kept by its tracer for ever: a child of its own is ended.
+    /// One that was about to end when it was killed is kept by its tracer for ever: a child of its
+    /// own is ended.
     fn end_tracer(&self, pid: u32) {
         let belay = self.keeper.belay();
         if let Some(tracer) = tracer(pid)

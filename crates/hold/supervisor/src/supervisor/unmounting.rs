@@ -1,8 +1,9 @@
-//! `belay stop`: the mount is taken off if nobody uses it; lazily, if that is wanted. Only `--force` and signals end what is in
-//! use (`ending`).
+//! `belay stop`: the mount is taken off if nobody uses it; lazily, if that is wanted. Only
+//! `--force` and signals end what is in use (`ending`).
 //!
-//! The kernel lets a mount go whose users sit on a copy of it: a bind mount, or the copy in another mount namespace. Whether
-//! nobody uses it any more is known by the end of its connection alone; before that, the daemon is not ended.
+//! The kernel lets a mount go whose users sit on a copy of it: a bind mount, or the copy in another
+//! mount namespace. Whether nobody uses it any more is known by the end of its connection alone;
+//! before that, the daemon is not ended.
 
 use super::Supervisor;
 use super::lifecycle::Event;
@@ -22,19 +23,21 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// How long something must be in use to be taken as such: for the instant between fork and exec a child has what its parent had.
+/// How long something must be in use to be taken as such: for the instant between fork and exec a
+/// child has what its parent had.
 const IN_USE: Duration = Duration::from_millis(500);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long copies of the mount that nobody uses may stay: each belay takes away those in the namespaces that it has made.
+/// How long copies of the mount that nobody uses may stay: each belay takes away those in the
+/// namespaces that it has made.
 const COPIES: Duration = Duration::from_secs(5);
 
 /// How soon a thread that could not be had is tried for again.
 const PAUSE: u64 = SECOND / 20;
 
 impl Supervisor {
-    /// No thread can be had to unmount by, and the event loop waits for none: it is tried again. `false`: it has been in vain for too
-    /// long.
+    /// No thread can be had to unmount by, and the event loop waits for none: it is tried again.
+    /// `false`: it has been in vain for too long.
     pub(super) fn lacks_thread(&mut self, why: &str) -> bool {
         let now = clock::now();
         if !self.unmounts.is_lacking() {
@@ -94,8 +97,8 @@ impl Supervisor {
         self.rest(now, wanted);
     }
 
-    /// Whether nothing is to be done before the end: in a recovery, the applications that wait get their answers first, and
-    /// what was acknowledged is done again.
+    /// Whether nothing is to be done before the end: in a recovery, the applications that wait get
+    /// their answers first, and what was acknowledged is done again.
     pub(super) fn may_stop(&self) -> bool {
         let nobody_waits = || !mounts::has_unread(self.device()) && self.requests().count() == 0;
         self.life.serves()
@@ -160,7 +163,8 @@ impl Supervisor {
                 self.answer_unmount(how, Some(&Answer::Detached { device }));
             }
             Removed::Now | Removed::Before => {
-                // The daemon hears of it by itself, and gets the time that it gets when belay is asked to stop.
+                // The daemon hears of it by itself, and gets the time that it gets when belay is
+                // asked to stop.
                 self.live(Event::Unmounted { now: clock::now() });
                 self.keep_book();
                 self.answer_unmount(how, None);
@@ -200,7 +204,8 @@ fn remove_unused(mount: &MountFact, device: BorrowedFd<'_>, scouts: &Scouts) -> 
     removed
 }
 
-/// Waits for the end of the connection of a mount that is off; not for users, who may stay for ever.
+/// Waits for the end of the connection of a mount that is off; not for users, who may stay for
+/// ever.
 fn await_end(mount: &MountFact, device: BorrowedFd<'_>) {
     let lives = || !mounts::is_disconnected(device);
     let is_used = || {

@@ -58,8 +58,9 @@ impl Supervisor {
         }
     }
 
-    /// The lease names `lost`, and a process that has the recorder in memory has that number where belay does not see it: in a PID
-    /// namespace of its own. It cannot be held, and another start would end the same.
+    /// The lease names `lost`, and a process that has the recorder in memory has that number where
+    /// belay does not see it: in a PID namespace of its own. It cannot be held, and another start
+    /// would end the same.
     fn refuses_namespace(&mut self, lost: u32) -> bool {
         let belay = self.keeper.belay();
         let is_it = |pid: &u32| {
@@ -79,8 +80,9 @@ impl Supervisor {
         true
     }
 
-    /// The lease names `lost`, which may not have it. If that is a living process, the daemon has written it there: it is ended
-    /// as one gone mad. Gives the process whose end it is; `None` if it cannot be ended, and the mount is given up.
+    /// The lease names `lost`, which may not have it. If that is a living process, the daemon has
+    /// written it there: it is ended as one gone mad. Gives the process whose end it is; `None` if
+    /// it cannot be ended, and the mount is given up.
     fn end_usurped(&mut self, lost: u32) -> Option<u32> {
         let Some(process) = self.process() else {
             return Some(lost);
@@ -143,9 +145,10 @@ impl Supervisor {
         None
     }
 
-    /// Whether that process may hold the lease, which the daemon can write: if it lives and has the recorder in memory, and is
-    /// what was started for this generation, or descends from belay and is no older than that. So belay never takes itself for
-    /// the daemon, nor anybody whom a daemon has made map its memory.
+    /// Whether that process may hold the lease, which the daemon can write: if it lives and has the
+    /// recorder in memory, and is what was started for this generation, or descends from belay and
+    /// is no older than that. So belay never takes itself for the daemon, nor anybody whom a daemon
+    /// has made map its memory.
     ///
     /// # Errors
     /// If that cannot be seen now.
@@ -162,7 +165,8 @@ impl Supervisor {
         let known = match started(pid) {
             Ok(None) => return Ok(None),
             Ok(Some(started)) => Known { pid, started },
-            // Of what is below belay, the number says enough. It may be in an exec, and wait there for this very mount.
+            // Of what is below belay, the number says enough. It may be in an exec, and wait there
+            // for this very mount.
             Err(error) => {
                 let mut recorded = [spawned, background].into_iter().flatten();
                 recorded.find(|known| known.pid == pid && is_below()).ok_or(error)?
@@ -305,8 +309,8 @@ impl Supervisor {
 
     /// Takes over the device that fusermount has made, if it has and that is not done yet.
     pub(super) fn adopt_device(&mut self) {
-        // A daemon can put a device of somebody else's into the mailbox at any time. So one that is mounted, or was, is never
-        // exchanged: after an unmount as little as before.
+        // A daemon can put a device of somebody else's into the mailbox at any time. So one that is
+        // mounted, or was, is never exchanged: after an unmount as little as before.
         if self.mail.is_adopted()
             || self.mail.is_odd()
             || mounts::was_mounted(self.device())
@@ -328,8 +332,9 @@ impl Supervisor {
         }
     }
 
-    /// Whether `device` can be that of the held mount. A new supervisor finds it in the mailbox once more, where a daemon may have
-    /// exchanged it; but then the mount is known, and by most kernels what a device serves.
+    /// Whether `device` can be that of the held mount. A new supervisor finds it in the mailbox
+    /// once more, where a daemon may have exchanged it; but then the mount is known, and by most
+    /// kernels what a device serves.
     fn may_adopt(&self, device: BorrowedFd<'_>) -> bool {
         let known = self.book.mounts.held.as_ref().filter(|mount| mount.proven);
         let serves = mounts::connection(device);
@@ -342,7 +347,8 @@ impl Supervisor {
         !is_another
     }
 
-    /// A successor looks into the mailbox as well. One in which a daemon has left what is no device is exchanged for an empty one.
+    /// A successor looks into the mailbox as well. One in which a daemon has left what is no device
+    /// is exchanged for an empty one.
     pub(super) fn tidy_mailbox(&mut self) {
         let mounted = !mounts::is_disconnected(self.device());
         let needed = self.mail.is_adopted() || self.book.generation == 0;

@@ -1,5 +1,6 @@
-//! The daemon's standard error: passed on as it comes, but not line by line if there are many. A daemon that tells of each
-//! request would have the supervisor woken for each, on its own processor.
+//! The daemon's standard error: passed on as it comes, but not line by line if there are many. A
+//! daemon that tells of each request would have the supervisor woken for each, on its own
+//! processor.
 
 use super::Supervisor;
 use super::parts::deadlines::Due;

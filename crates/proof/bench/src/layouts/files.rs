@@ -1,4 +1,5 @@
-//! What is done with one large file: written from begin to end, read, overwritten from begin to end, and in places.
+//! What is done with one large file: written from begin to end, read, overwritten from begin to
+//! end, and in places.
 
 use std::fmt;
 use std::fs::File;
@@ -76,7 +77,8 @@ impl Part {
         }
     }
 
-    /// Does it, and says how long it took. A read that finds something else than what was written is an error.
+    /// Does it, and says how long it took. A read that finds something else than what was written
+    /// is an error.
     pub fn run(self, fixture: &Fixture, sizes: Sizes) -> Result<Duration> {
         let path = fixture.root().join("file");
         self.run_at(&path, sizes, || {

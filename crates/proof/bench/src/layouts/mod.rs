@@ -1,7 +1,7 @@
 //! What layouts of a volume cost, and what they survive: Loris's Tables I and II.
 //!
-//! All layouts take turns in each round, and each benchmark has a new volume: its layout is all that differs. What they survive is what the
-//! simulation says ([`belay_volume_sim::survival`]).
+//! All layouts take turns in each round, and each benchmark has a new volume: its layout is all
+//! that differs. What they survive is what the simulation says ([`belay_volume_sim::survival`]).
 
 pub mod files;
 pub mod model;
@@ -82,7 +82,8 @@ enum Which {
     Files,
 }
 
-/// Measures, and writes `layouts.json` and `layouts.md`; false where something could not be measured.
+/// Measures, and writes `layouts.json` and `layouts.md`; false where something could not be
+/// measured.
 pub fn run(args: &LayoutsArgs) -> Result<bool> {
     let begun = Begun::new(&args.common, "layouts")?;
     let mut run = LayoutsRun {

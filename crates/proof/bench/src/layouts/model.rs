@@ -66,7 +66,8 @@ pub struct Survived {
     pub seeds: u64,
     /// Power failures in all of them.
     pub power_failures: u64,
-    /// Blocks of data that were torn, so that reading them is an error. Only what is written in place can be.
+    /// Blocks of data that were torn, so that reading them is an error. Only what is written in
+    /// place can be.
     pub torn: u64,
     /// Seeds at which something was lost or wrong.
     pub losses: u64,

@@ -1,4 +1,5 @@
-//! Tables I and II of the paper, "Integrated System and Process Crash Recovery in the Loris Storage Stack", section VII-A.
+//! Tables I and II of the paper, "Integrated System and Process Crash Recovery in the Loris Storage
+//! Stack", section VII-A.
 
 use belay_volume_sim::layout::Layout;
 
@@ -22,13 +23,15 @@ pub const TABLE_2: [[f64; 4]; 4] = [
     [632.23, 632.53, 631.90, 632.33],
 ];
 
-/// Its last column, "Peak": KB of data that would have to be resynchronized after a crash at most, if all had been stored twice.
+/// Its last column, "Peak": KB of data that would have to be resynchronized after a crash at most,
+/// if all had been stored twice.
 pub const PEAKS: [u32; 4] = [1663, 1327, 4, 1266];
 
 /// The column of Table I with twin offset 0, which others are compared with.
 const BASE: usize = 2;
 
-/// What the paper has for a benchmark on a layout: its column, seconds, and what these are of those of TwinFS-0.
+/// What the paper has for a benchmark on a layout: its column, seconds, and what these are of those
+/// of TwinFS-0.
 pub fn of(benchmark: &str, layout: Layout) -> Option<(&'static str, f64, f64)> {
     let row = match benchmark {
         "postmark" => 0,

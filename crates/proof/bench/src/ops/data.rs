@@ -47,8 +47,8 @@ impl AlignedBuffer {
 
 /// A buffer that the clients of both sides of a pair use in turn.
 ///
-/// With a buffer of its own each, one side's may lie better in memory, and the side that got its buffer first was seen
-/// to be 5 % slower throughout.
+/// With a buffer of its own each, one side's may lie better in memory, and the side that got its
+/// buffer first was seen to be 5 % slower throughout.
 pub type SharedBuffer = Arc<Mutex<AlignedBuffer>>;
 
 /// The largest block of any operation.
@@ -56,8 +56,9 @@ pub const LARGEST_BLOCK: usize = 1 << 20;
 
 /// Reads or writes the blocks of one file, over and over.
 ///
-/// A reader opens the file anew for each pass over it: unless the daemon asks otherwise, the kernel then drops the
-/// pages that it has cached, so every pass reaches the daemon. Random readers turn read-ahead off.
+/// A reader opens the file anew for each pass over it: unless the daemon asks otherwise, the kernel
+/// then drops the pages that it has cached, so every pass reaches the daemon. Random readers turn
+/// read-ahead off.
 pub struct Transfer {
     path: PathBuf,
     access: Access,

@@ -1,7 +1,7 @@
 //! Clients that work on names: lookups, opens, creations, removals, renames, listings.
 //!
-//! All of them address names relative to an open directory, so that one call makes the daemon resolve one name and
-//! not the whole path.
+//! All of them address names relative to an open directory, so that one call makes the daemon
+//! resolve one name and not the whole path.
 
 use std::collections::VecDeque;
 use std::path::Path;

@@ -79,7 +79,8 @@ impl Op {
         ops
     }
 
-    /// The largest batch of one worker, so that a sample stays far from a daemon's limit of inodes and of space.
+    /// The largest batch of one worker, so that a sample stays far from a daemon's limit of inodes
+    /// and of space.
     pub fn max_batch(self) -> u64 {
         match self {
             Self::Create | Self::Unlink | Self::Mkdir => 2_000,
@@ -87,8 +88,8 @@ impl Op {
         }
     }
 
-    /// A client that does this operation in the tree at `root`; `index` tells the clients of one batch apart. `buffer`
-    /// is one of [`buffers`] and is used by no other client of the batch.
+    /// A client that does this operation in the tree at `root`; `index` tells the clients of one
+    /// batch apart. `buffer` is one of [`buffers`] and is used by no other client of the batch.
     ///
     /// Files and directories that the client needs are made here, through `root` itself.
     pub fn worker(

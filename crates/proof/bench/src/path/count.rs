@@ -8,7 +8,8 @@ use super::driver::Side;
 use super::requests::Kind;
 use crate::words::of_choice;
 
-/// Operations of a short and of a long run: what both take to begin and to end is no part of their difference.
+/// Operations of a short and of a long run: what both take to begin and to end is no part of their
+/// difference.
 const OPERATIONS: [u64; 2] = [2_000, 6_000];
 
 /// How many instructions belay adds to an operation of this kind.

@@ -1,8 +1,10 @@
-//! What belay itself adds to a request: nanoseconds and instructions, without kernel, daemon or shim.
+//! What belay itself adds to a request: nanoseconds and instructions, without kernel, daemon or
+//! shim.
 //!
-//! The host that ships is driven as the shim drives it, by requests and replies that are data. What it takes to make these is
-//! measured alone ("bare") and taken off. Instructions are counted by callgrind, in a run of this program for each figure: from one
-//! machine to the next they are the same, which nanoseconds are not.
+//! The host that ships is driven as the shim drives it, by requests and replies that are data. What
+//! it takes to make these is measured alone ("bare") and taken off. Instructions are counted by
+//! callgrind, in a run of this program for each figure: from one machine to the next they are the
+//! same, which nanoseconds are not.
 
 mod count;
 mod driver;

@@ -1,4 +1,5 @@
-//! A request and its answer, made before anything is measured: only what differs from one time to the next is put in then.
+//! A request and its answer, made before anything is measured: only what differs from one time to
+//! the next is put in then.
 
 use belay_wire::{EntryOut, OutHeader, ROOT_ID, build, get_u64};
 

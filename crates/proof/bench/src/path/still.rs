@@ -1,4 +1,5 @@
-//! What the host stands on here: a device that has nothing and takes all, and a daemon that has no effects.
+//! What the host stands on here: a device that has nothing and takes all, and a daemon that has no
+//! effects.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! How long a recovery takes, by how much there is to be recovered: Membrane's Table 6.
 //!
-//! The daemon is killed with so many megabytes that are not part of a checkpoint, so many files open, or after so many
-//! operations, and an application that asks for an attribute at that moment waits. What it waits for is told apart: the
-//! start of the daemon, its work on the requests of the op-log, and belay's own part.
+//! The daemon is killed with so many megabytes that are not part of a checkpoint, so many files
+//! open, or after so many operations, and an application that asks for an attribute at that moment
+//! waits. What it waits for is told apart: the start of the daemon, its work on the requests of the
+//! op-log, and belay's own part.
 
 pub mod model;
 mod state;
@@ -52,7 +53,8 @@ pub struct RecoveryArgs {
     /// Reads, writes of the same pages, and changes
     #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000")]
     records: Vec<u64>,
-    /// The signal to crash the daemon with. Of others than KILL a daemon with several threads may still answer
+    /// The signal to crash the daemon with. Of others than KILL a daemon with several threads may
+    /// still answer
     #[arg(long, default_value = "KILL", value_parser = parse_signal)]
     signal: Signal,
     /// Starts of the bare daemon
@@ -69,7 +71,8 @@ impl std::fmt::Display for Series {
     }
 }
 
-/// Measures, and writes `recovery.json` and `recovery.md`; false where something could not be measured.
+/// Measures, and writes `recovery.json` and `recovery.md`; false where something could not be
+/// measured.
 pub fn run(args: &RecoveryArgs) -> Result<bool> {
     let begun = Begun::new(&args.common, "recovery")?;
     let mut run = RecoveryRun {
@@ -105,7 +108,8 @@ fn measure(
     failures: &mut Vec<Failure>,
 ) -> Result<()> {
     raise_open_file_limit()?;
-    // Half of the starts before the crashes and half after, so that a change of the machine shows in both.
+    // Half of the starts before the crashes and half after, so that a change of the machine shows
+    // in both.
     let half = args.starts.div_ceil(2);
     fixture.bare_start_us = blackout::bare_starts(kind, half)?;
     for series in &args.series {
@@ -134,8 +138,8 @@ fn measure(
 
 /// So many crashes with so much.
 fn case(kind: Kind, args: &RecoveryArgs, series: Series, size: u64) -> Result<RecoveryCase> {
-    // No checkpoint by time, nor an early one: what there is to be recovered is what was made. However often it is
-    // crashed, that is not its own fault.
+    // No checkpoint by time, nor an early one: what there is to be recovered is what was made.
+    // However often it is crashed, that is not its own fault.
     let mut words = vec!["--policy", &args.policy, "--checkpoint-interval=1h", "--max-crashes=0"];
     if series != Series::Default {
         words.push("--checkpoint-early=0");

@@ -124,7 +124,8 @@ pub struct Crash {
     pub daemon_us: f64,
     /// Requests that were replayed from the op-log.
     pub records: u64,
-    /// What the successor had used of the CPU by the answer above: it does not depend on who else uses the machine.
+    /// What the successor had used of the CPU by the answer above: it does not depend on who else
+    /// uses the machine.
     pub cpu_us: f64,
     /// Until all open files had been read from once more, after the answer above.
     pub reopened_us: f64,
@@ -141,8 +142,8 @@ impl RecoveryCase {
         Spread::of(&self.samples(of))
     }
 
-    /// belay's own part of the pause: without what the bare daemon takes to start, and what it takes to do again what the
-    /// op-log has.
+    /// belay's own part of the pause: without what the bare daemon takes to start, and what it
+    /// takes to do again what the op-log has.
     pub fn own_us(&self, bare_start: f64) -> Option<f64> {
         median(&self.samples(|crash| crash.pause_us - crash.daemon_us)).map(|us| us - bare_start)
     }

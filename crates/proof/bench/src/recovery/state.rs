@@ -18,7 +18,8 @@ const COPY: usize = 1_000_000;
 /// Files that are read, written and changed, and their size.
 const FILES: u64 = 16;
 const SIZE: u64 = 1 << 20;
-/// What they have behind that. fusefat cannot read the end of a file that fills its last cluster, also bare (EPERM).
+/// What they have behind that. fusefat cannot read the end of a file that fills its last cluster,
+/// also bare (EPERM).
 const REST: u64 = 100;
 const PAGE: u64 = 4096;
 /// Files of a directory: a directory of a FAT must not be larger than a cluster.

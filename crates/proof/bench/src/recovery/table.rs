@@ -123,9 +123,9 @@ fn table(text: &mut String, fixture: &RecoveryFixture) {
     let _ = writeln!(text, "- belay's own part above the paper's whole recovery: {told}\n");
 }
 
-/// How the pause grows from the least to the most, and belay's own part of it. That the whole grows less than what there
-/// is says little, as much of it is the same for any size: so what one more costs is told for the first step
-/// and for the last.
+/// How the pause grows from the least to the most, and belay's own part of it. That the whole grows
+/// less than what there is says little, as much of it is the same for any size: so what one more
+/// costs is told for the first step and for the last.
 fn growth(cases: &[&RecoveryCase], bare: Option<f64>) -> Option<String> {
     let (first, last) = (cases.first()?, cases.last()?);
     if first.size == 0 || last.size <= first.size {

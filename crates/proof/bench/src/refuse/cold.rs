@@ -6,9 +6,9 @@ use rustix::mount::{MountFlags, mount_remount};
 
 /// Makes the kernel forget the names, nodes and pages that it has cached of this fixture's mount.
 ///
-/// Remounting does that, by the way, for the one file system: everything that nobody has open is dropped. The switch
-/// `/proc/sys/vm/drop_caches` would do it to the whole machine. The daemons' back ends are in memory: there is nothing
-/// below that could be cold.
+/// Remounting does that, by the way, for the one file system: everything that nobody has open is
+/// dropped. The switch `/proc/sys/vm/drop_caches` would do it to the whole machine. The daemons'
+/// back ends are in memory: there is nothing below that could be cold.
 pub fn empty_caches(fixture: &Fixture) -> Result<()> {
     let mountpoint = fixture.mountpoint();
     // FUSE takes no new options; these flags of the mount stay as they are.

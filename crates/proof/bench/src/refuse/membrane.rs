@@ -1,4 +1,5 @@
-//! What holding a daemon costs that keeps changes in its memory, under the policy `epoch`: Membrane's Tables 4 and 5.
+//! What holding a daemon costs that keeps changes in its memory, under the policy `epoch`:
+//! Membrane's Tables 4 and 5.
 
 use anyhow::Result;
 use belay_fixtures::Mode;
@@ -19,8 +20,8 @@ pub struct MembraneArgs {
     fixtures: Fixtures,
     #[command(flatten)]
     work: Work,
-    /// Keep belay's own process, a thread of which commits in the background, on the CPU of the others; without it that
-    /// may run anywhere, as the kernel's own writeback may
+    /// Keep belay's own process, a thread of which commits in the background, on the CPU of the
+    /// others; without it that may run anywhere, as the kernel's own writeback may
     #[arg(long)]
     commit_here: bool,
     /// The policy with which they are held
@@ -28,7 +29,8 @@ pub struct MembraneArgs {
     policy: String,
 }
 
-/// Measures, and writes `membrane.json` and `membrane.md`; false where something could not be measured.
+/// Measures, and writes `membrane.json` and `membrane.md`; false where something could not be
+/// measured.
 pub fn run(args: &MembraneArgs) -> Result<bool> {
     let study = Study {
         name: "membrane",

@@ -108,7 +108,8 @@ impl Micro {
         }
     }
 
-    /// Does it below `root`, and says how long it took, from the opening of the first file to the closing of the last.
+    /// Does it below `root`, and says how long it took, from the opening of the first file to the
+    /// closing of the last.
     pub fn run(self, root: &Path, sizes: Sizes) -> Result<Duration> {
         let file = root.join("micro");
         let dir = root.join("files");

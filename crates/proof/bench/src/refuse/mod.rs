@@ -1,10 +1,11 @@
 //! What holding a daemon costs whole programs: the paper's Tables 6 and 7.
 //!
-//! Where `cost` takes single operations apart, with caches off, this does what the Re-FUSE study (EuroSys 2011) did, on
-//! daemons as users run them: files written and read 4 KiB at a time, created and deleted ([`micro`]), and three
-//! programs at work (`belay-workloads`). Three sides take turns: bare, held, and a second bare one as control, whose
-//! ratio to the first shows the noise of the method. Their order is another one in each session; [`crate::pairs`]
-//! makes one ratio of it. The kernel's caches of a mount are emptied before each sample ([`cold`]).
+//! Where `cost` takes single operations apart, with caches off, this does what the Re-FUSE study
+//! (EuroSys 2011) did, on daemons as users run them: files written and read 4 KiB at a time,
+//! created and deleted ([`micro`]), and three programs at work (`belay-workloads`). Three sides
+//! take turns: bare, held, and a second bare one as control, whose ratio to the first shows the
+//! noise of the method. Their order is another one in each session; [`crate::pairs`] makes one
+//! ratio of it. The kernel's caches of a mount are emptied before each sample ([`cold`]).
 
 pub mod cold;
 pub mod membrane;
@@ -48,7 +49,8 @@ pub struct RefuseArgs {
 /// How much is done, in this study and in Membrane's.
 #[derive(Args, Clone, Debug)]
 pub struct Work {
-    /// Starts of the daemons, best a multiple of six, over which the rounds of the micro-benchmarks are spread
+    /// Starts of the daemons, best a multiple of six, over which the rounds of the micro-benchmarks
+    /// are spread
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..))]
     sessions: u16,
     /// Pairs of samples of each micro-benchmark; 0 for none
@@ -63,7 +65,8 @@ pub struct Work {
     /// Pairs of runs of each macro-benchmark, best a multiple of six; 0 for none
     #[arg(long, default_value_t = 6)]
     macro_rounds: u16,
-    /// The same of the build, which takes by far the longest; it goes without a control [default: as of the others]
+    /// The same of the build, which takes by far the longest; it goes without a control [default:
+    /// as of the others]
     #[arg(long)]
     build_rounds: Option<u16>,
     /// Macro-benchmarks, separated by commas [default: all]
@@ -113,9 +116,9 @@ enum Side {
 }
 
 impl Side {
-    /// The sides of a session, in the order in which they are set up and sampled. Whoever is first, or last, may be
-    /// slower by some per cent for that alone, so in six sessions (two without a control) each side has each place
-    /// equally often.
+    /// The sides of a session, in the order in which they are set up and sampled. Whoever is first,
+    /// or last, may be slower by some per cent for that alone, so in six sessions (two without a
+    /// control) each side has each place equally often.
     fn order(session: usize, control: bool) -> Vec<Self> {
         let mut sides = vec![Self::Bare, Self::Held];
         if control {
@@ -232,7 +235,8 @@ impl Study<'_> {
         for workload in workloads {
             let what = format!("{kind}, {}", workload.name());
             let rounds = self.work.macro_rounds_of(workload.name());
-            // Not counted: it finds the programs themselves on a cold disk. Its outcome is every later one's oracle.
+            // Not counted: it finds the programs themselves on a cold disk. Its outcome is every
+            // later one's oracle.
             let right = match self.once(kind, Side::Bare, workload).context("the first run, bare") {
                 Ok((_, right)) => right,
                 // There are daemons that do not do what every program takes for granted.
@@ -312,7 +316,8 @@ impl Study<'_> {
         Ok(())
     }
 
-    /// A round of a macro-benchmark is a session of its own: it leaves a file system in which it cannot be repeated.
+    /// A round of a macro-benchmark is a session of its own: it leaves a file system in which it
+    /// cannot be repeated.
     fn measure_macro(
         &self,
         kind: Kind,

@@ -61,7 +61,8 @@ pub fn noise_of<'a>(run: &RunFile, cost: &CostRun, all: &'a [Named]) -> Option<&
     })
 }
 
-/// Prepares one run; `noise` is the bare-against-bare run that belongs to it. `has_aims`: it is judged.
+/// Prepares one run; `noise` is the bare-against-bare run that belongs to it. `has_aims`: it is
+/// judged.
 pub fn cost_view(
     name: &str,
     run: &RunFile,

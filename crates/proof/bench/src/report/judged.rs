@@ -14,7 +14,8 @@ pub fn verdict(value: Option<f64>, limit: f64) -> &'static str {
     }
 }
 
-/// The same of an estimate: above the limit, but with a confidence interval that reaches below, it is undecided.
+/// The same of an estimate: above the limit, but with a confidence interval that reaches below, it
+/// is undecided.
 pub fn estimated(value: f64, ci_low: f64, limit: f64) -> &'static str {
     if value <= limit {
         "met"

@@ -30,8 +30,8 @@ pub struct Named {
     pub run: RunFile,
 }
 
-/// Reads the results in `input` and writes `benchmarks.md`, `benchmarks.html` and `benchmarks/*.csv` below `output`.
-/// Returns what was written.
+/// Reads the results in `input` and writes `benchmarks.md`, `benchmarks.html` and
+/// `benchmarks/*.csv` below `output`. Returns what was written.
 pub fn write(input: &Path, output: &Path, holder: Holder) -> Result<Vec<PathBuf>> {
     let runs = read_all(input)?;
     let view = View::new(&runs, holder);
@@ -86,7 +86,8 @@ fn environment() -> Result<Environment<'static>> {
 
 fn markdown(view: &View) -> Result<String> {
     let text = environment()?.get_template("benchmarks.md")?.render(view)?;
-    // A table cell that is empty, or a list that is not there, must not leave runs of empty lines behind.
+    // A table cell that is empty, or a list that is not there, must not leave runs of empty lines
+    // behind.
     let mut lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     lines.dedup_by(|a, b| a.is_empty() && b.is_empty());
     Ok(lines.join("\n").trim_end().to_owned() + "\n")

@@ -49,7 +49,8 @@ fn range(values: impl Iterator<Item = f64>, must: [f64; 2]) -> (f64, f64) {
     (low - margin, high + margin)
 }
 
-/// The ratio of each operation: estimate, and its confidence interval as a bar. `aim`: where a line is for it.
+/// The ratio of each operation: estimate, and its confidence interval as a bar. `aim`: where a line
+/// is for it.
 pub fn cost(fixtures: &[CostFixture], aim: Option<f64>) -> String {
     let mut names: Vec<(String, usize)> = Vec::new();
     for case in fixtures.iter().flat_map(|b| &b.cases) {

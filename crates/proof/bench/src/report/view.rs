@@ -1,7 +1,7 @@
 //! What the report shows, as text ready for the templates.
 //!
-//! The limits in [`super::goals`] are the project's aims; whether a figure meets its aim is computed here and in
-//! [`super::cost_view`], from the results.
+//! The limits in [`super::goals`] are the project's aims; whether a figure meets its aim is
+//! computed here and in [`super::cost_view`], from the results.
 
 use serde::Serialize;
 
@@ -293,7 +293,8 @@ impl View {
         }
     }
 
-    /// Client, daemon and belay take turns, and keep about one CPU busy. More work than CPUs comes from elsewhere.
+    /// Client, daemon and belay take turns, and keep about one CPU busy. More work than CPUs comes
+    /// from elsewhere.
     fn warn_of_load(&mut self, file: &str, loads: impl Iterator<Item = Load>, cpus: usize) {
         let most = loads.map(|l| l.before.max(l.after)).fold(0.0, f64::max);
         if most > cpus as f64 {

@@ -1,9 +1,10 @@
 //! What one crash in the middle of a sort costs: the paper's Table 8.
 //!
-//! Rounds of sorts on a bare and on a held mount of the same kind. In each round the held one's daemon is crashed once,
-//! at a random moment in the middle half of the sort; in some of the rounds the bare mount and the held one also sort
-//! undisturbed, for comparison. Every output is checked. How long the restart took, and when each of its steps was
-//! reached, is what belay's crash reports say; beside it stands how long the bare daemon takes to start.
+//! Rounds of sorts on a bare and on a held mount of the same kind. In each round the held one's
+//! daemon is crashed once, at a random moment in the middle half of the sort; in some of the rounds
+//! the bare mount and the held one also sort undisturbed, for comparison. Every output is checked.
+//! How long the restart took, and when each of its steps was reached, is what belay's crash reports
+//! say; beside it stands how long the bare daemon takes to start.
 
 pub mod model;
 mod table;
@@ -68,7 +69,8 @@ pub struct RestartArgs {
     seed: u64,
 }
 
-/// Measures, and writes `restart.json` and `restart.md`; false where something could not be measured.
+/// Measures, and writes `restart.json` and `restart.md`; false where something could not be
+/// measured.
 pub fn run(args: &RestartArgs) -> Result<bool> {
     let workload = Workload::sort(args.size_mb * 1_000_000, args.seed)?;
     let begun = Begun::new(&args.common, "restart")?;
@@ -109,7 +111,8 @@ fn measure(kind: Kind, args: &RestartArgs, workload: &Workload) -> Result<Restar
         load: Load { before: machine::load(), after: 0.0 },
         ..RestartFixture::default()
     };
-    // Half of the starts before the crashes and half after, so that a change of the machine shows in both.
+    // Half of the starts before the crashes and half after, so that a change of the machine shows
+    // in both.
     let half = args.starts.div_ceil(2);
     result.bare_start_us = blackout::bare_starts(kind, half)?;
     let bare = start(kind, &Mode::Bare, workload)?;
@@ -151,8 +154,8 @@ fn measure(kind: Kind, args: &RestartArgs, workload: &Workload) -> Result<Restar
         let told = report(&held, round + 1).and_then(|report| understand(&report));
         result.crashes.push(told.with_context(what)?);
     }
-    // In this order: where mounts are private, the held daemon's namespace has a copy of the bare one's mount, which
-    // keeps that daemon from ending.
+    // In this order: where mounts are private, the held daemon's namespace has a copy of the bare
+    // one's mount, which keeps that daemon from ending.
     held.stop()?;
     bare.stop()?;
     result.bare_start_us.extend(blackout::bare_starts(kind, args.starts - half)?);
@@ -165,8 +168,8 @@ fn plain_sort(fixture: &Fixture, workload: &Workload) -> Result<Duration> {
     sort(fixture, workload, None)?.context("nothing was to crash")
 }
 
-/// Sorts, with a crash after so long, if any; says how long the sort took, or nothing if it ended before the crash. The
-/// output is checked and removed.
+/// Sorts, with a crash after so long, if any; says how long the sort took, or nothing if it ended
+/// before the crash. The output is checked and removed.
 fn sort(
     fixture: &Fixture,
     workload: &Workload,

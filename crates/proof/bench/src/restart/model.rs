@@ -53,7 +53,8 @@ pub struct RestartFixture {
 /// One crash, as belay reports it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Crash {
-    /// From the daemon's death to its successor's first reply, or to its readiness if nobody waited for one.
+    /// From the daemon's death to its successor's first reply, or to its readiness if nobody waited
+    /// for one.
     pub blackout_us: f64,
     /// Requests that were in flight.
     pub in_flight: usize,

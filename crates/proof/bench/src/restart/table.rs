@@ -7,7 +7,8 @@ use belay_fixtures::table::{numbers, tabulate, words};
 use super::model::{PHASES, RestartFixture, RestartRun};
 use crate::stats::median;
 
-/// The paper's figures: seconds without Re-FUSE, seconds with Re-FUSE and one crash, milliseconds of the restart.
+/// The paper's figures: seconds without Re-FUSE, seconds with Re-FUSE and one crash, milliseconds
+/// of the restart.
 fn paper(fixture: &str) -> Option<(f64, f64, f64)> {
     match fixture {
         "ntfs-3g" => Some((133.5, 134.45, 65.54)),

@@ -1,5 +1,6 @@
-//! Those who work on a mount whose server goes away: a writer, and a reader of what it writes. Each is a process of its own:
-//! the parent starts others meanwhile, and a copy of a descriptor of the mount is closed by their exec, which would wait.
+//! Those who work on a mount whose server goes away: a writer, and a reader of what it writes. Each
+//! is a process of its own: the parent starts others meanwhile, and a copy of a descriptor of the
+//! mount is closed by their exec, which would wait.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -212,9 +213,10 @@ fn write(args: &ClientArgs, stop: &AtomicBool, record: &mut Record) -> Result<()
     }
 }
 
-/// Reads a record that the log's size says is there. A write that the server has carried out and the kernel is not told of yet
-/// counts in what fstat(2) gives, but reads end before it until then (`FUSE_I_SIZE_UNSTABLE` in fs/fuse/inode.c): with the bare
-/// daemon for a moment, with one that died in between until its successor has answered.
+/// Reads a record that the log's size says is there. A write that the server has carried out and
+/// the kernel is not told of yet counts in what fstat(2) gives, but reads end before it until then
+/// (`FUSE_I_SIZE_UNSTABLE` in fs/fuse/inode.c): with the bare daemon for a moment, with one that
+/// died in between until its successor has answered.
 fn read_line(log: &File, found: &mut [u8; LINE], at: u64) -> Result<()> {
     let end = Instant::now() + SOON;
     loop {

@@ -1,4 +1,5 @@
-//! sshfs with its server away for a while, again and again: whoever works on the mount waits, and sees no error.
+//! sshfs with its server away for a while, again and again: whoever works on the mount waits, and
+//! sees no error.
 
 pub mod client;
 
@@ -16,8 +17,8 @@ use serde::Serialize;
 use crate::interrupt;
 use client::{Client, Record, Role};
 
-/// The longest that a mount may take to serve again when its server is back: the longest pause between two tries, and much
-/// for a machine that has other things to do.
+/// The longest that a mount may take to serve again when its server is back: the longest pause
+/// between two tries, and much for a machine that has other things to do.
 const BACK: Duration = Duration::from_secs(300);
 /// How long a frozen server keeps its connections.
 const FROZEN: Duration = Duration::from_millis(300);
@@ -130,7 +131,8 @@ fn mount(
     seen: &mut Seen,
 ) -> Result<()> {
     let mut rng = ChaCha12Rng::seed_from_u64(seed);
-    // Without it sshfs acknowledges writes that its server has not got yet, and a server that dies with sshfs takes them along.
+    // Without it sshfs acknowledges writes that its server has not got yet, and a server that dies
+    // with sshfs takes them along.
     let daemon_opts = vec!["sshfs_sync".to_owned()];
     let options = FixtureOptions { repeatable: true, daemon_opts, ..FixtureOptions::default() };
     let patience = format!("--retry-for={}s", args.longest.as_secs().saturating_mul(2).max(600));
@@ -171,7 +173,8 @@ fn mount(
 enum Outage {
     /// The server freezes, sshfs is killed, the server dies.
     Both,
-    /// The server dies under requests; sshfs, which tells their callers and ends, is left to itself.
+    /// The server dies under requests; sshfs, which tells their callers and ends, is left to
+    /// itself.
     Connection,
     /// The server freezes, requests with it, and then dies.
     Frozen,

@@ -121,8 +121,8 @@ impl Executor {
         Ok(number(copy_file_range(from, None, to, None, len as usize)?))
     }
 
-    /// The file that a slot stands for, through a descriptor of its own; `None` if it is empty, as that cannot be
-    /// mapped.
+    /// The file that a slot stands for, through a descriptor of its own; `None` if it is empty, as
+    /// that cannot be mapped.
     fn mappable(&self, slot: Slot) -> Result<Option<File>, super::Fault> {
         let fd = &self.slot(slot)?.fd;
         let size = fstat(fd)?.st_size;

@@ -1,24 +1,26 @@
-//! Which inode number each name had when it was last seen, to notice one that changes while the object lives.
+//! Which inode number each name had when it was last seen, to notice one that changes while the
+//! object lives.
 //!
-//! A daemon without numbers of its own gives a new one once the kernel has forgotten the object, which it does when it
-//! needs memory or is told to (`drop_caches`). There, a number is only expected to last while the kernel's counters say
-//! that nothing was reclaimed: that time is an era.
+//! A daemon without numbers of its own gives a new one once the kernel has forgotten the object,
+//! which it does when it needs memory or is told to (`drop_caches`). There, a number is only
+//! expected to last while the kernel's counters say that nothing was reclaimed: that time is an
+//! era.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// What the kernel counts when it reclaims inodes and names, in /proc/vmstat.
 const RECLAIMED: [&str; 4] = ["slabs_scanned", "drop_slab", "pginodesteal", "kswapd_inodesteal"];
-/// The kernel counts when it has reclaimed a lot of them: how often to look again before a number is said to have changed
-/// within an era, and how long between.
+/// The kernel counts when it has reclaimed a lot of them: how often to look again before a number
+/// is said to have changed within an era, and how long between.
 const LOOKS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A number, and the era in which it was seen.
 type Noted = (u64, u64);
 
-/// Names and inode numbers. Only what this worker has done itself is followed, so names that others change must be
-/// forgotten in between.
+/// Names and inode numbers. Only what this worker has done itself is followed, so names that others
+/// change must be forgotten in between.
 #[derive(Debug)]
 pub struct Inodes {
     known: BTreeMap<String, Noted>,
@@ -42,8 +44,8 @@ impl Inodes {
         (self.era)()
     }
 
-    /// Notes the number seen under a name, not before `era` began. `Some(false)` if the same object had another one
-    /// before, `None` if that may be because the kernel has forgotten it.
+    /// Notes the number seen under a name, not before `era` began. `Some(false)` if the same object
+    /// had another one before, `None` if that may be because the kernel has forgotten it.
     pub fn see(&mut self, path: &str, ino: u64, era: u64) -> Option<bool> {
         let noted = self.known.entry(path.to_owned()).or_insert((ino, era));
         if noted.0 == ino {
@@ -121,7 +123,8 @@ fn another(old: u64, era: fn() -> u64) -> bool {
     })
 }
 
-/// How much the kernel has reclaimed since it was started. It never shrinks; 0 where the kernel does not tell.
+/// How much the kernel has reclaimed since it was started. It never shrinks; 0 where the kernel
+/// does not tell.
 fn reclaimed() -> u64 {
     count(&std::fs::read_to_string("/proc/vmstat").unwrap_or_default())
 }

@@ -141,8 +141,9 @@ impl Executor {
         Ok(Value::Sequence { done, errno, names: Box::new(summary(names)) })
     }
 
-    /// Waits until no hidden file is left in a directory that holds nothing else. The kernel releases a closed file
-    /// some time after close(2) has returned, so a hidden file may outlive its last user for a moment.
+    /// Waits until no hidden file is left in a directory that holds nothing else. The kernel
+    /// releases a closed file some time after close(2) has returned, so a hidden file may outlive
+    /// its last user for a moment.
     pub(super) fn await_release(&self, path: &str, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         loop {

@@ -38,7 +38,8 @@ impl From<Errno> for Fault {
 
 impl From<std::io::Error> for Fault {
     fn from(error: std::io::Error) -> Self {
-        // vmap's and std's errors carry the number; one that does not is a misuse and must stand out.
+        // vmap's and std's errors carry the number; one that does not is a misuse and must stand
+        // out.
         Self::Errno(error.raw_os_error().map_or(Errno::NOSTR, Errno::from_raw_os_error))
     }
 }
@@ -69,7 +70,8 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// Works in `root`, which is opened once and for all. `own_numbers` as in [`belay_fixtures::Kind::has_own_numbers`].
+    /// Works in `root`, which is opened once and for all. `own_numbers` as in
+    /// [`belay_fixtures::Kind::has_own_numbers`].
     pub fn new(root: &Path, own_numbers: bool) -> Result<Self> {
         // The same rights for new files whoever starts the soak.
         rustix::process::umask(Mode::from_raw_mode(0o022));
@@ -87,7 +89,8 @@ impl Executor {
         })
     }
 
-    /// Takes no notice of the inode numbers of directories, see [`belay_fixtures::Kind::numbers_directories_by_path`].
+    /// Takes no notice of the inode numbers of directories, see
+    /// [`belay_fixtures::Kind::numbers_directories_by_path`].
     pub fn ignore_numbers_of_directories(&mut self) {
         self.directories_by_path = true;
     }

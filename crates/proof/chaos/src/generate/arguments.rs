@@ -8,8 +8,8 @@ use super::menu::Context;
 use super::model::{Class, Held};
 use crate::ops::{LockHow, LockOwner, Op, OpenHow, RenameHow, Slot, Whence};
 
-/// What is done at an offset begins in the first half of this. Files grow beyond it when they are appended to, until they
-/// are truncated or removed, which is about as likely.
+/// What is done at an offset begins in the first half of this. Files grow beyond it when they are
+/// appended to, until they are truncated or removed, which is about as likely.
 const MAX_FILE: u64 = 512 * 1024;
 
 impl Context<'_> {

@@ -1,8 +1,8 @@
 //! The seeded generator of operation sequences.
 //!
-//! It believes that what it asked for succeeded, and picks names and slots by that belief; being wrong now and then
-//! costs nothing, as errors are compared too. It never looks at outcomes, so a seed gives the same sequence whatever
-//! it runs on.
+//! It believes that what it asked for succeeded, and picks names and slots by that belief; being
+//! wrong now and then costs nothing, as errors are compared too. It never looks at outcomes, so a
+//! seed gives the same sequence whatever it runs on.
 
 mod arguments;
 mod menu;
@@ -30,24 +30,27 @@ pub const SHARED: &str = "shared";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each says of one thing whether it may occur")]
 pub struct Scope {
-    /// All hard links of a file are one inode to the kernel. If not, further links get no data through them: the page
-    /// caches of two such links know nothing of each other.
+    /// All hard links of a file are one inode to the kernel. If not, further links get no data
+    /// through them: the page caches of two such links know nothing of each other.
     pub links_are_one: bool,
-    /// `renameat2` flags and `fallocate` modes, which not all daemons know and a plain directory does.
+    /// `renameat2` flags and `fallocate` modes, which not all daemons know and a plain directory
+    /// does.
     pub special_modes: bool,
-    /// Seeks to data and holes, and ranges that are made zeros: what two stores need not have in common.
+    /// Seeks to data and holes, and ranges that are made zeros: what two stores need not have in
+    /// common.
     pub finds_holes: bool,
     /// Extended attributes.
     pub xattrs: bool,
     /// Removal of what a directory has while it is listed.
     pub purges: bool,
-    /// Files opened for writing alone. With a write-back cache the kernel must read what it changes, which
-    /// `passthrough_ll` forgets for files that it creates.
+    /// Files opened for writing alone. With a write-back cache the kernel must read what it
+    /// changes, which `passthrough_ll` forgets for files that it creates.
     pub write_only: bool,
-    /// Allocation of space behind the end of a file, which inodes of ext2 and ext3 have no place for.
+    /// Allocation of space behind the end of a file, which inodes of ext2 and ext3 have no place
+    /// for.
     pub beyond_ends: bool,
-    /// Everything, or nothing but what works on whole files that are not open (see [`plain`]), or nothing but reading (see
-    /// [`reading`]).
+    /// Everything, or nothing but what works on whole files that are not open (see [`plain`]), or
+    /// nothing but reading (see [`reading`]).
     pub work: Work,
 }
 
@@ -72,8 +75,8 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// The sequence that a seed stands for, for so many workers. `names`: what is there already, which is all that there is
-    /// to be read where nothing can be made.
+    /// The sequence that a seed stands for, for so many workers. `names`: what is there already,
+    /// which is all that there is to be read where nothing can be made.
     pub fn new(seed: u64, workers: usize, scope: Scope, names: &Names) -> Self {
         let tree = |top: &str| match scope.work {
             Work::Read => Tree::of_names(names),
@@ -136,7 +139,8 @@ impl Generator {
         Round { own, shared }
     }
 
-    /// What comes after the last round: every open file is looked at and closed, every listing finished.
+    /// What comes after the last round: every open file is looked at and closed, every listing
+    /// finished.
     pub fn epilogue(&self) -> Round {
         let batch =
             |(worker, files, streams): (usize, std::ops::Range<Slot>, std::ops::Range<Slot>)| {

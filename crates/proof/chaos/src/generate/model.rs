@@ -15,8 +15,9 @@ use crate::ops::Slot;
 pub enum Class {
     /// `f`: files for everything but appending.
     File,
-    /// `a`: files that are only appended to and read. (A mapped page may be written back through any descriptor of the
-    /// file, also through one that appends: a trap of its own that is not belay's.)
+    /// `a`: files that are only appended to and read. (A mapped page may be written back through
+    /// any descriptor of the file, also through one that appends: a trap of its own that is not
+    /// belay's.)
     Append,
     /// `s`: symbolic links.
     Symlink,
@@ -26,10 +27,11 @@ pub enum Class {
     Dir,
 }
 
-/// Ranks of directories, which are in their names: `d0` and `d1` have the lowest, `d6` and `d7` the highest. A directory
-/// holds directories of lower ranks only, and keeps its rank when it is renamed. So directories move up and down, and
-/// yet no path has more of them than there are ranks, nor a tree more than 80; and that does not depend on what the
-/// generator believes: it holds whichever operations fail.
+/// Ranks of directories, which are in their names: `d0` and `d1` have the lowest, `d6` and `d7` the
+/// highest. A directory holds directories of lower ranks only, and keeps its rank when it is
+/// renamed. So directories move up and down, and yet no path has more of them than there are ranks,
+/// nor a tree more than 80; and that does not depend on what the generator believes: it holds
+/// whichever operations fail.
 const RANKS: u32 = 4;
 const OF_A_RANK: u32 = 2;
 

@@ -1,8 +1,8 @@
 //! A shorter menu, for daemons that corrupt files which are worked on while they are open.
 //!
-//! A file is written whole when it is made, and closed before anything else is done to it. It can be cut shorter, but not
-//! made longer; renamed, but a directory cannot; and directories stay small, since such daemons search them again and
-//! again.
+//! A file is written whole when it is made, and closed before anything else is done to it. It can
+//! be cut shorter, but not made longer; renamed, but a directory cannot; and directories stay
+//! small, since such daemons search them again and again.
 
 use rand::Rng;
 use rand::seq::IndexedRandom;
@@ -11,8 +11,8 @@ use super::menu::{Context, Make};
 use super::model::Class;
 use crate::ops::{Op, RenameHow};
 
-/// The longest file that is written by one request (libfuse 2, `big_writes`). What comes behind the first one may come
-/// to a successor, which cannot append to a file that it has not made.
+/// The longest file that is written by one request (libfuse 2, `big_writes`). What comes behind the
+/// first one may come to a successor, which cannot append to a file that it has not made.
 const WHOLE: u32 = 128 << 10;
 
 /// Weights and makers, as in the long menu.

@@ -1,4 +1,5 @@
-//! A menu of what changes nothing, for mounts that can only be read. All workers read the same files, so it has no locks.
+//! A menu of what changes nothing, for mounts that can only be read. All workers read the same
+//! files, so it has no locks.
 
 use rand::Rng;
 

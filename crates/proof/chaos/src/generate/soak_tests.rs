@@ -16,13 +16,15 @@ const WORKERS: usize = 3;
 const TREES: usize = WORKERS + 1;
 /// Components of a path below the top: four directories of different ranks, and a file.
 const DEPTH: usize = 5;
-/// The top, and what there can be of directories: of each rank one of two or none, the top left out. In each of them files,
-/// symbolic links and aliases, in the top also directories of many files.
+/// The top, and what there can be of directories: of each rank one of two or none, the top left
+/// out. In each of them files, symbolic links and aliases, in the top also directories of many
+/// files.
 const NAMES: usize = TREES * (81 + 81 * (8 + 3 + 4 + 4) + 3);
 /// Names in directories of many files.
 const MANY: u32 = 4 * 3 * 500;
 
-/// A file system with names only. Whether something is a directory; for a directory of many files, how many.
+/// A file system with names only. Whether something is a directory; for a directory of many files,
+/// how many.
 #[derive(Default)]
 struct World {
     names: BTreeMap<String, Node>,

@@ -1,7 +1,8 @@
 //! What an image holds after a power failure, and whether that is right.
 //!
-//! Checkpoints lie between requests. So what an application has done is there up to some part of some step, and nothing of
-//! what it did later; and that part is not before the last step that it knows to be durable.
+//! Checkpoints lie between requests. So what an application has done is there up to some part of
+//! some step, and nothing of what it did later; and that part is not before the last step that it
+//! knows to be durable.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +16,8 @@ use super::work::{Node, Step, Tree};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Reads what is in an image of ext2, ext3, ext4 or FAT, by a tool that has no part in writing it. `folder` must not exist.
+/// Reads what is in an image of ext2, ext3, ext4 or FAT, by a tool that has no part in writing it.
+/// `folder` must not exist.
 pub fn read_image(kind: Kind, image: &Path, folder: &Path) -> Result<Tree> {
     std::fs::create_dir(folder).with_context(|| format!("creating {}", folder.display()))?;
     if kind == Kind::Fusefat {
@@ -94,7 +96,8 @@ pub fn part(tree: &Tree, folder: &str) -> Tree {
     tree.iter().filter(|(path, _)| inside(path)).map(|(p, n)| (p.clone(), n.clone())).collect()
 }
 
-/// How many steps of an application are in a tree, entirely. At least `durable` must be, and at most all of `steps`.
+/// How many steps of an application are in a tree, entirely. At least `durable` must be, and at
+/// most all of `steps`.
 pub fn steps_in(found: &Tree, steps: impl Iterator<Item = Step>, durable: usize) -> Result<usize> {
     let mut model = Tree::new();
     let mut earlier = None;

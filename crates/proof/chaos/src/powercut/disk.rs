@@ -1,5 +1,6 @@
-//! A disk whose power can go: what was written to a file since its last sync may be there or not afterwards, sector by
-//! sector, in any combination. The same holds of names that were made or removed since the folder's last sync.
+//! A disk whose power can go: what was written to a file since its last sync may be there or not
+//! afterwards, sector by sector, in any combination. The same holds of names that were made or
+//! removed since the folder's last sync.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;

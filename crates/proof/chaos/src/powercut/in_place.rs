@@ -1,5 +1,6 @@
-//! What else may be there of a volume whose data are written in place: a page may be what was written after the last promise, whatever
-//! else is there of that time, or be torn, which is an I/O error.
+//! What else may be there of a volume whose data are written in place: a page may be what was
+//! written after the last promise, whatever else is there of that time, or be torn, which is an I/O
+//! error.
 
 use super::promise::{PAGE, page};
 use super::work::{Node, Step, Tree};
@@ -37,7 +38,8 @@ impl Later {
         all
     }
 
-    /// Whether a page of a file can be there after so many steps, besides what it can be anyway: `versions`.
+    /// Whether a page of a file can be there after so many steps, besides what it can be anyway:
+    /// `versions`.
     pub fn may_be(&self, done: usize, number: usize, content: &[u8], versions: &[Vec<u8>]) -> bool {
         let seen = &content[(number * PAGE).min(content.len())..];
         let seen = &seen[..seen.len().min(PAGE)];
@@ -49,7 +51,8 @@ impl Later {
     }
 }
 
-/// Writes the pages that cannot be read, in all files below a folder; gives how many there were. No file becomes longer or shorter.
+/// Writes the pages that cannot be read, in all files below a folder; gives how many there were. No
+/// file becomes longer or shorter.
 ///
 /// # Errors
 /// Those of all else.

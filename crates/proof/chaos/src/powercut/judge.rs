@@ -1,4 +1,5 @@
-//! What a machine has told until its power went, and whether what is on its image afterwards agrees with that.
+//! What a machine has told until its power went, and whether what is on its image afterwards agrees
+//! with that.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};

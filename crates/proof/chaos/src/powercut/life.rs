@@ -1,5 +1,5 @@
-//! One life of a machine: it starts, applications work, the power goes; then the image is repaired (and the power goes in
-//! that as well, now and then), and looked at.
+//! One life of a machine: it starts, applications work, the power goes; then the image is repaired
+//! (and the power goes in that as well, now and then), and looked at.
 
 mod again;
 
@@ -206,7 +206,8 @@ impl Bench<'_> {
         let limit = if at_change.is_some() { Duration::from_secs(3) } else { instant };
         let early = at_change.is_none() && instant < Duration::from_millis(100);
         if self.volume.is_some() && !early {
-            // Several processes must have started: on a machine with much to do that takes its time.
+            // Several processes must have started: on a machine with much to do that takes its
+            // time.
             let deadline = Instant::now() + LIMIT;
             while !listener.has(|told| matches!(told, Told::Mounted | Told::Failed(_)))
                 && !self.power.wait_off(Duration::from_millis(1))
@@ -287,8 +288,8 @@ impl Bench<'_> {
         disk.after(|| self.rng.random_bool(share))
     }
 
-    /// What a disk may have kept: one of that, or, if every change is tried, all that is possible where that is not too
-    /// much, and else the extremes and some more.
+    /// What a disk may have kept: one of that, or, if every change is tried, all that is possible
+    /// where that is not too much, and else the extremes and some more.
     fn outcomes(&mut self, disk: &Disk) -> Vec<Disk> {
         if self.args.also > 0 {
             return vec![self.lose(disk)];

@@ -1,7 +1,8 @@
-//! The machine that loses its power: `belay run`, the daemon and the applications. It is process 1 of a process namespace
-//! (or of an emulated machine), so that all of it ends in one instant.
+//! The machine that loses its power: `belay run`, the daemon and the applications. It is process 1
+//! of a process namespace (or of an emulated machine), so that all of it ends in one instant.
 //!
-//! It tells of what it has done on its standard output, a line each: nothing else of it is left in the end.
+//! It tells of what it has done on its standard output, a line each: nothing else of it is left in
+//! the end.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -174,8 +175,8 @@ fn apply(args: &MachineArgs, number: usize) {
     }
 }
 
-/// A directory may still hold a file that was just removed: the daemon hides those until they are closed, and the kernel
-/// does not wait for that.
+/// A directory may still hold a file that was just removed: the daemon hides those until they are
+/// closed, and the kernel does not wait for that.
 fn patiently(root: &Path, step: &super::work::Step) -> std::io::Result<()> {
     for _ in 0..500 {
         match step.run(root) {

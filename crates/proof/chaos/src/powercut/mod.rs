@@ -1,5 +1,5 @@
-//! Power failures: belay, the daemon and the applications are gone in one instant, with all their memory, and of what was
-//! written to the disk and not synced any part may be missing.
+//! Power failures: belay, the daemon and the applications are gone in one instant, with all their
+//! memory, and of what was written to the disk and not synced any part may be missing.
 //!
 //! | module | answers |
 //! | --- | --- |
@@ -79,7 +79,8 @@ pub struct PowercutArgs {
     /// How many times everything is killed, altogether
     #[arg(long, default_value_t = 20)]
     cuts: u64,
-    /// Power failures at other changes of the disk, that are tried on the record of each life; 0: at every one
+    /// Power failures at other changes of the disk, that are tried on the record of each life; 0:
+    /// at every one
     #[arg(long, default_value_t = 8)]
     also: u64,
     /// Steps of an application in a life, at most

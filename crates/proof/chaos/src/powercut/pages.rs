@@ -1,4 +1,5 @@
-//! The bytes of a file, such that a copy costs next to nothing: there are many copies of a disk, which differ in little.
+//! The bytes of a file, such that a copy costs next to nothing: there are many copies of a disk,
+//! which differ in little.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! What a volume promises after a power failure: all operations on names up to some point, in their order, and of each file that was synced
-//! before that the data that it had then, or what was written to it later. Data that were not synced may be there, page by page.
+//! What a volume promises after a power failure: all operations on names up to some point, in their
+//! order, and of each file that was synced before that the data that it had then, or what was
+//! written to it later. Data that were not synced may be there, page by page.
 
 use super::check::difference;
 use super::in_place::Later;
@@ -99,7 +100,8 @@ impl Possible {
         }
     }
 
-    /// Whether a tree can be this one. `later`: of data that are written in place, what is written after so many steps.
+    /// Whether a tree can be this one. `later`: of data that are written in place, what is written
+    /// after so many steps.
     fn can_be(&self, found: &Tree, later: Option<(&Later, usize)>) -> bool {
         let is_like = |(a, b): ((&String, &Node), (&String, &Node))| {
             let alike = match (a.1, b.1) {
@@ -125,8 +127,9 @@ impl Possible {
     }
 }
 
-/// How many steps of an application are in a tree: at least `names` must be, and at most all of `steps`. Syncs before `synced` have ended.
-/// `later`: what the steps write, if data are written in place.
+/// How many steps of an application are in a tree: at least `names` must be, and at most all of
+/// `steps`. Syncs before `synced` have ended. `later`: what the steps write, if data are written in
+/// place.
 ///
 /// # Errors
 /// If it is not as after any of them.

@@ -1,4 +1,5 @@
-//! One life after another on each fixture, until its share of the cuts is made or something was wrong.
+//! One life after another on each fixture, until its share of the cuts is made or something was
+//! wrong.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -20,8 +21,8 @@ pub trait Lives {
     fn counts(&mut self) -> &mut Counts;
 }
 
-/// Shares `cuts` among the fixtures. `bench` makes the place for one of them; `replay` gives the arguments that show again
-/// what was wrong, from the fixture, its counts and its share.
+/// Shares `cuts` among the fixtures. `bench` makes the place for one of them; `replay` gives the
+/// arguments that show again what was wrong, from the fixture, its counts and its share.
 ///
 /// # Errors
 /// When there is no place to be had.

@@ -1,8 +1,9 @@
 //! The disk as a mounted folder, in which belay's image and journal lie, and the power switch.
 //!
-//! Nothing of it is cached by the kernel: what a process writes there arrives here at once, and is durable when the process
-//! has synced it. When the power is off, everything fails. So the instant of a power failure is that of one
-//! change of the disk, whatever the processes do until they are killed.
+//! Nothing of it is cached by the kernel: what a process writes there arrives here at once, and is
+//! durable when the process has synced it. When the power is off, everything fails. So the instant
+//! of a power failure is that of one change of the disk, whatever the processes do until they are
+//! killed.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -114,7 +115,8 @@ impl Power {
         let now = SystemTime::now();
         if state.cut_at == Some(state.log.len()) {
             state.on = false;
-            // What is being written may be there or not; a sync that did not end has done nothing for sure.
+            // What is being written may be there or not; a sync that did not end has done nothing
+            // for sure.
             if !matches!(op, Op::Sync(_) | Op::SyncNames) {
                 state.disk.apply(&op, now);
             }

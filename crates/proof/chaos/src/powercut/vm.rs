@@ -1,8 +1,10 @@
-//! The same with a whole machine: an emulated one loses its power, with its kernel and all that this kernel had not
-//! written yet. Its disk is the one that may lose what was not synced; here a sync is the flush of a drive's cache.
+//! The same with a whole machine: an emulated one loses its power, with its kernel and all that
+//! this kernel had not written yet. Its disk is the one that may lose what was not synced; here a
+//! sync is the flush of a drive's cache.
 //!
-//! The disk has an ext4, of the machine's own kernel, and on that lie belay's image and journal. Afterwards this machine's
-//! kernel mounts it, which replays the journal of that ext4, and the image is repaired and looked at.
+//! The disk has an ext4, of the machine's own kernel, and on that lie belay's image and journal.
+//! Afterwards this machine's kernel mounts it, which replays the journal of that ext4, and the
+//! image is repaired and looked at.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -219,7 +221,8 @@ impl Bench<'_> {
         Ok(Disk::with(DISK, 2, &std::fs::read(&raw).context("reading a disk")?))
     }
 
-    /// Starts the machine, and cuts its power. Gives nothing if it ended by itself before anything was mounted.
+    /// Starts the machine, and cuts its power. Gives nothing if it ended by itself before anything
+    /// was mounted.
     fn machine(&mut self) -> Result<Option<(Heard, Disk)>> {
         self.power.on(self.disk.clone(), None);
         let console = self.path("console.log");
@@ -280,7 +283,8 @@ impl Bench<'_> {
         Ok(Some((listener.finish(), disk)))
     }
 
-    /// Mounts what the disk has kept, repairs the image and has it checked. Gives the disk as it is then.
+    /// Mounts what the disk has kept, repairs the image and has it checked. Gives the disk as it is
+    /// then.
     fn repaired(&mut self, disk: &Disk) -> Result<(Vec<u8>, Tree)> {
         let content = disk.find(DISK).and_then(|inode| disk.content(inode)).context("no disk")?;
         let (raw, mountpoint) = (self.path("after.raw"), self.path("mnt"));
@@ -306,7 +310,8 @@ impl Bench<'_> {
         Ok((std::fs::read(&raw).context("reading a disk")?, found))
     }
 
-    /// Mounts a volume again whose store is in that folder, reads and unmounts it, and has it checked.
+    /// Mounts a volume again whose store is in that folder, reads and unmounts it, and has it
+    /// checked.
     fn mounted_again(&self, folder: &Path) -> Result<Tree> {
         let name = Path::new(volume::NAME).with_extension("toml");
         std::fs::copy(folder.join("names").join(&name), self.path("names").join(&name))
@@ -325,7 +330,8 @@ impl Bench<'_> {
     }
 }
 
-/// What the machine's own file system is on must be in order too, or the disk has lost what no disk may lose.
+/// What the machine's own file system is on must be in order too, or the disk has lost what no disk
+/// may lose.
 fn check_disk(raw: &Path) -> Result<()> {
     let mut e2fsck = tool("e2fsck");
     e2fsck.args(["-f", "-n"]).arg(raw);

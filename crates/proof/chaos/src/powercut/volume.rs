@@ -1,4 +1,5 @@
-//! A volume of belay's own as what loses its power: its one store is an image as any other, and a name says where that is.
+//! A volume of belay's own as what loses its power: its one store is an image as any other, and a
+//! name says where that is.
 
 use anyhow::{Context, Result};
 use belay_fixtures::process::{self, Process};
@@ -40,7 +41,8 @@ impl Volume {
         Ok(command)
     }
 
-    /// Makes a volume of that kind and size on a new image, which will be found at another place later.
+    /// Makes a volume of that kind and size on a new image, which will be found at another place
+    /// later.
     pub fn make(&self, kind: Kind, image: &Path, mib: u64, place: &Path) -> Result<()> {
         for old in [image.to_owned(), self.file()] {
             if old.exists() {

@@ -1,4 +1,5 @@
-//! What the applications do: steps that a seed stands for, how one is carried out, and what the tree is after each.
+//! What the applications do: steps that a seed stands for, how one is carried out, and what the
+//! tree is after each.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -11,7 +12,8 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
-/// The kernel sends no more than a page of a small write at once, so a write may be cut off at each.
+/// The kernel sends no more than a page of a small write at once, so a write may be cut off at
+/// each.
 const PAGE: usize = 4096;
 /// Files and directories that one client has, at most.
 const MOST: usize = 20;
@@ -154,8 +156,8 @@ impl Script {
         Self { rng, folder: folder.to_owned(), tree: Tree::new(), made: 0, fat: false }
     }
 
-    /// The same for a FAT on fusefat: without links, without new names of directories, and no file becomes
-    /// longer but the empty ones (docs/epochs.md, limits).
+    /// The same for a FAT on fusefat: without links, without new names of directories, and no file
+    /// becomes longer but the empty ones (docs/epochs.md, limits).
     pub fn of_fat(seed: u64, folder: &str) -> Self {
         Self { fat: true, ..Self::new(seed, folder) }
     }
@@ -221,7 +223,8 @@ impl Script {
                 Step::Length(path, self.rng.random_range(0..most))
             }
             51..61 => {
-                // fusefat does not find what is in a directory that was renamed, also without belay.
+                // fusefat does not find what is in a directory that was renamed, also without
+                // belay.
                 let fat = self.fat;
                 let from =
                     self.pick(|path, node| path != folder && !(fat && *node == Node::Folder))?;

@@ -110,7 +110,8 @@ impl<'a> Driver<'a> {
         round.shared.iter().find_map(|batch| self.batches(std::slice::from_ref(batch), true))
     }
 
-    /// Batches of different workers, at the same time, up to the next operations that need a look first.
+    /// Batches of different workers, at the same time, up to the next operations that need a look
+    /// first.
     fn batches(&mut self, batches: &[Batch], shared: bool) -> Option<Mismatch> {
         let mut rest = batches.to_vec();
         while !rest.is_empty() {
@@ -135,8 +136,9 @@ impl<'a> Driver<'a> {
         None
     }
 
-    /// Whether a directory of a bare mount holds files that its daemon has hidden there because they are open: for
-    /// bare high-level daemons it is not empty then, whereas belay moves its own hidden files out of the way.
+    /// Whether a directory of a bare mount holds files that its daemon has hidden there because
+    /// they are open: for bare high-level daemons it is not empty then, whereas belay moves its own
+    /// hidden files out of the way.
     fn has_hidden(&self, path: &str) -> bool {
         self.bare.iter().any(|root| {
             std::fs::read_dir(root.join(path)).is_ok_and(|entries| {

@@ -31,7 +31,8 @@ pub enum Subject {
 /// Arguments of `soak`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SoakArgs {
-    /// How long altogether, shared out evenly among the fixtures [default: 60s unless --kills or --ops is given]
+    /// How long altogether, shared out evenly among the fixtures [default: 60s unless --kills or
+    /// --ops is given]
     #[arg(long, value_parser = humantime::parse_duration)]
     duration: Option<Duration>,
     /// How many kills altogether, shared out evenly; 0 for none at all
@@ -46,7 +47,8 @@ pub struct SoakArgs {
     /// Daemons, by name, separated by commas
     #[arg(long, value_delimiter = ',', default_values_t = Kind::SIX)]
     fixtures: Vec<Kind>,
-    /// How often each of them is soaked, with one seed after the other; a volume is checked each time
+    /// How often each of them is soaked, with one seed after the other; a volume is checked each
+    /// time
     #[arg(long, default_value_t = 1)]
     times: u32,
     /// Client processes
@@ -234,7 +236,8 @@ impl<'a> Soak<'a> {
         let mode = match args.subject {
             Subject::Held => {
                 let mut words = args.belay_args.clone();
-                // Its processes are killed whatever they do: that a request was there several times in a row is no fault of it.
+                // Its processes are killed whatever they do: that a request was there several times
+                // in a row is no fault of it.
                 words.extend(self.kind.is_volume().then(|| "--poison-after=0".to_owned()));
                 killer::held(&words)
             }

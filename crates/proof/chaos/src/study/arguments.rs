@@ -11,7 +11,8 @@ pub struct Common {
     /// How to run the daemons
     #[arg(long, value_enum, value_delimiter = ',', default_value = "bare,restart,belay")]
     pub columns: Vec<Column>,
-    /// Where to write the results, as JSON and as a page in Markdown [default: target/study, nowhere with --only]
+    /// Where to write the results, as JSON and as a page in Markdown [default: target/study,
+    /// nowhere with --only]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// How long an operation may take before it counts as hanging

@@ -16,7 +16,8 @@ pub enum Column {
 }
 
 impl Column {
-    /// How a fixture is run for this column; `best` are the arguments with which it is held as it should be.
+    /// How a fixture is run for this column; `best` are the arguments with which it is held as it
+    /// should be.
     pub fn mode(self, best: &[String]) -> Mode {
         match self {
             Self::Bare => Mode::Bare,

@@ -1,4 +1,5 @@
-//! Every operation, a crash at every point, and what the application and the file system see of it: the paper's Table 4.
+//! Every operation, a crash at every point, and what the application and the file system see of it:
+//! the paper's Table 4.
 //!
 //! | module | question |
 //! | --- | --- |

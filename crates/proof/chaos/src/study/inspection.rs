@@ -31,7 +31,8 @@ pub fn look_into(kind: Kind, image: &Path, name: &str, look: Look) -> Result<Sna
     let ended = daemon.wait(LIMIT)?;
     let snapshot = snapshot.with_context(|| format!("looking into {}", image.display()))?;
     unmounted.and(ended.map_or(Ok(()), |status| {
-        // At its end fusefat writes the allocation table, also where it has opened the image for reading.
+        // At its end fusefat writes the allocation table, also where it has opened the image for
+        // reading.
         let fine = status.success() || kind == Kind::Fusefat;
         ensure!(fine, "the daemon ended with {status}{}", daemon.tail());
         Ok(())

@@ -1,9 +1,9 @@
-//! File systems on disk images, under daemons that keep changes in memory: every operation, every step of a checkpoint
-//! and of its commit, a crash at each point, and who notices. What Membrane's Table 3 shows for ext2, VFAT and ext3 in
-//! the kernel (FAST 2010, section 5.1).
+//! File systems on disk images, under daemons that keep changes in memory: every operation, every
+//! step of a checkpoint and of its commit, a crash at each point, and who notices. What Membrane's
+//! Table 3 shows for ext2, VFAT and ext3 in the kernel (FAST 2010, section 5.1).
 //!
-//! Before each experiment there are changes that were acknowledged and that nobody has asked to be made safe, so that a
-//! daemon that dies has something to lose.
+//! Before each experiment there are changes that were acknowledged and that nobody has asked to be
+//! made safe, so that a daemon that dies has something to lose.
 //!
 //! | module | question |
 //! | --- | --- |
@@ -45,8 +45,8 @@ pub struct MembraneArgs {
     /// Daemons, by name, separated by commas
     #[arg(long, value_delimiter = ',', default_values_t = FIXTURES)]
     fixtures: Vec<Kind>,
-    /// What is crashed, separated by commas: names of operations, or `flush` and `commit` with a point
-    /// [default: all; `--list` names them]
+    /// What is crashed, separated by commas: names of operations, or `flush` and `commit` with a
+    /// point [default: all; `--list` names them]
     #[arg(long, value_delimiter = ',')]
     rows: Vec<String>,
     /// Names all rows, and does nothing

@@ -1,4 +1,5 @@
-//! Fault studies: crashes brought about systematically, and what applications and file systems see of them.
+//! Fault studies: crashes brought about systematically, and what applications and file systems see
+//! of them.
 //!
 //! | module | question |
 //! | --- | --- |
@@ -53,13 +54,16 @@ pub struct StudyArgs {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Which {
-    /// Crash the daemon at every point of the request of every operation: bare, restarted only, and held
+    /// Crash the daemon at every point of the request of every operation: bare, restarted only, and
+    /// held
     Controlled(controlled::ControlledArgs),
-    /// The same on disk images whose daemons keep changes in memory, and at every step of a checkpoint and its commit
+    /// The same on disk images whose daemons keep changes in memory, and at every step of a
+    /// checkpoint and its commit
     Membrane(membrane::MembraneArgs),
     /// Crash the daemon at random moments of real programs' work
     Random(random::RandomArgs),
-    /// Build OpenSSH in a loop on a volume, and kill its lower layers: how long does their recovery take?
+    /// Build OpenSSH in a loop on a volume, and kill its lower layers: how long does their recovery
+    /// take?
     Loris(volumes::loris::LorisArgs),
     /// Kill the namespace module of a volume, and corrupt its code, while programs work on it
     Table3(volumes::table3::Table3Args),

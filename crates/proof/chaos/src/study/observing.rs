@@ -7,8 +7,9 @@ use belay_study::{Aim, DryRun, Operation, Stock, Undisturbed};
 /// So often an operation is observed until two have seen the same.
 const OBSERVATIONS: u32 = 5;
 
-/// Observes an operation until two observations have the same effects: of a daemon whose threads come and go one may miss some, and with
-/// them the points to crash at; and one may see a wake-up that comes now and then, and with it a point that is not reached again.
+/// Observes an operation until two observations have the same effects: of a daemon whose threads
+/// come and go one may miss some, and with them the points to crash at; and one may see a wake-up
+/// that comes now and then, and with it a point that is not reached again.
 ///
 /// # Errors
 /// If it cannot be done.

@@ -1,9 +1,10 @@
 //! Crashes at random moments of real programs' work: the paper's Table 5.
 //!
-//! For each fixture and workload: the work is done on a bare mount that nobody disturbs, which gives the right outcome and
-//! how long it takes. Then it is done on a held mount whose daemon is killed at random moments, again and again until
-//! there were enough crashes, each time on a fresh fixture. A crash is survived if the work that it fell into came to its
-//! right end: no program failed, and what the daemon has afterwards is what the undisturbed run left. As a control, the
+//! For each fixture and workload: the work is done on a bare mount that nobody disturbs, which
+//! gives the right outcome and how long it takes. Then it is done on a held mount whose daemon is
+//! killed at random moments, again and again until there were enough crashes, each time on a fresh
+//! fixture. A crash is survived if the work that it fell into came to its right end: no program
+//! failed, and what the daemon has afterwards is what the undisturbed run left. As a control, the
 //! bare daemon is killed once at the same work, which must not go unnoticed.
 
 mod table;

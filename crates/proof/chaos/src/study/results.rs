@@ -1,4 +1,5 @@
-//! What the studies of single operations have in common: how far they have come, and where their results go.
+//! What the studies of single operations have in common: how far they have come, and where their
+//! results go.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +7,8 @@ use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-/// How far a study has come, for those who wait at a terminal: the fixture in `width` columns, and what is done there.
+/// How far a study has come, for those who wait at a terminal: the fixture in `width` columns, and
+/// what is done there.
 pub fn spinner(width: usize) -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     let style = ProgressStyle::with_template(&format!(

@@ -89,7 +89,8 @@ impl Mounted {
         read.is_err() || state == [0; 4]
     }
 
-    /// The signal that the daemon died of, by belay's first report, or that there is a new supervisor.
+    /// The signal that the daemon died of, by belay's first report, or that there is a new
+    /// supervisor.
     fn notice(&self, status: &Value) -> Option<String> {
         let takeovers = find_number(status, &["takeovers"]).unwrap_or(0.0);
         let takeover = (takeovers >= 1.0).then(|| "takeover".to_owned());
@@ -143,8 +144,8 @@ impl Subject for Mounted {
         self.checked.get()
     }
 
-    /// sshfs and avfs do everything as the user that they run as, and to fusefat all files are that user's. Those of the zoo may let
-    /// nobody else in.
+    /// sshfs and avfs do everything as the user that they run as, and to fusefat all files are that
+    /// user's. Those of the zoo may let nobody else in.
     fn user(&self) -> User {
         let own =
             matches!(self.fixture.kind(), Kind::Sshfs | Kind::Avfs | Kind::Fusefat | Kind::Zoo(_));
@@ -169,8 +170,8 @@ impl Subject for Mounted {
         mounts::unmount_by_force(self.fixture.mountpoint());
     }
 
-    /// For an image that is the end of the mount: another daemon tells what is on it, and how much is free, of which a
-    /// daemon that has written to it has a view of its own.
+    /// For an image that is the end of the mount: another daemon tells what is on it, and how much
+    /// is free, of which a daemon that has written to it has a view of its own.
     fn look_behind(&self, name: &str, look: Look) -> Result<Option<Snapshot>> {
         let backing = self.fixture.backing();
         if self.fixture.kind().backed_by_directory() {

@@ -196,8 +196,9 @@ fn repeat(
     Ok(all)
 }
 
-/// Some tests come out now so, now otherwise on the bare daemon too (`open::etxtbsy` depends on when the kernel
-/// releases a closed file). A test that differs is run on the bare daemon some more times before it counts.
+/// Some tests come out now so, now otherwise on the bare daemon too (`open::etxtbsy` depends on
+/// when the kernel releases a closed file). A test that differs is run on the bare daemon some more
+/// times before it counts.
 fn second_look(
     args: &SuiteArgs,
     tools: &tools::Tools,
@@ -235,8 +236,8 @@ fn differences(bare: &Results, held: &Results) -> Vec<(String, String)> {
     found
 }
 
-/// Whether a test came out on the held mount as on the bare one, or passed. On sshfs, which knows whole seconds only, tests
-/// of times pass if a blackout happens to take them over the end of one.
+/// Whether a test came out on the held mount as on the bare one, or passed. On sshfs, which knows
+/// whole seconds only, tests of times pass if a blackout happens to take them over the end of one.
 fn only_better(bare: &Results, held: &Results, test: &str) -> bool {
     let known = |result: &String| bare.get(test).is_some_and(|seen| seen.contains(result));
     held.get(test).is_some_and(|seen| seen.iter().all(|result| result == "ok" || known(result)))

@@ -17,7 +17,8 @@ use crate::interrupt;
 /// Arguments of `certify`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CertifyArgs {
-    /// These daemons only, separated by commas [default: all on which can be written, those of the other tests too]
+    /// These daemons only, separated by commas [default: all on which can be written, those of the
+    /// other tests too]
     #[arg(long, value_delimiter = ',')]
     only: Vec<Kind>,
     /// Operations to try [default: all]

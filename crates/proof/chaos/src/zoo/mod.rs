@@ -38,7 +38,8 @@ pub struct ZooArgs {
     /// How long an operation may take before it counts as hanging
     #[arg(long, value_parser = humantime::parse_duration, default_value = "5m")]
     op_timeout: Duration,
-    /// Keep the results in this file, as JSON; what is known of other daemons stays in it, and of the same ones is added up
+    /// Keep the results in this file, as JSON; what is known of other daemons stays in it, and of
+    /// the same ones is added up
     #[arg(long)]
     json: Option<PathBuf>,
     /// Forget what the file says of these daemons: it tells of code that has been mended

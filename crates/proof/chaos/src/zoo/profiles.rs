@@ -1,4 +1,5 @@
-//! Belay's own profiles beside the certificates: a profile names the policy that its daemon is certified for, or says why not.
+//! Belay's own profiles beside the certificates: a profile names the policy that its daemon is
+//! certified for, or says why not.
 
 use std::path::Path;
 

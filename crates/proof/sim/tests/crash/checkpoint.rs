@@ -1,5 +1,6 @@
-//! Checkpoints against a simulated kernel and a simulated daemon that writes when it is asked to: no request
-//! spans one, nothing is left unwritten, and what an application has had made safe is there.
+//! Checkpoints against a simulated kernel and a simulated daemon that writes when it is asked to:
+//! no request spans one, nothing is left unwritten, and what an application has had made safe is
+//! there.
 
 use super::{all, seeds};
 use belay_recorder::control::FlushBy;
@@ -21,8 +22,8 @@ fn roll_forward_after_crashes_at_random_instants() {
     all(Scenario::RollForward, 500);
 }
 
-/// The same where the op-log is full again and again: what finds no room waits for a checkpoint, also if it was in flight
-/// at a crash, and nothing that was answered is lost.
+/// The same where the op-log is full again and again: what finds no room waits for a checkpoint,
+/// also if it was in flight at a crash, and nothing that was answered is lost.
 #[test]
 fn roll_forward_of_an_op_log_that_is_full() {
     all(Scenario::FullLog, 500);
@@ -34,8 +35,8 @@ fn roll_forward_after_a_crash_at_every_step() {
     all(Scenario::EveryStepOfRollForward, 2);
 }
 
-/// Daemons that write at a FLUSH, and daemons that write at their end only and are started again then, with crashes in
-/// between.
+/// Daemons that write at a FLUSH, and daemons that write at their end only and are started again
+/// then, with crashes in between.
 #[test]
 fn checkpoints_by_other_ways_to_have_a_daemon_write() {
     for seed in seeds(120) {
@@ -49,8 +50,8 @@ fn checkpoints_by_other_ways_to_have_a_daemon_write() {
     }
 }
 
-/// Daemons that write at their end only, and die again and again while they are given what was answered: those that come far
-/// enough are ended on the way, whatever they die of besides.
+/// Daemons that write at their end only, and die again and again while they are given what was
+/// answered: those that come far enough are ended on the way, whatever they die of besides.
 #[test]
 fn roll_forward_by_daemons_that_write_at_their_end_only() {
     all(Scenario::Restarts, 300);

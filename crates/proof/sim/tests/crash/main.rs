@@ -93,7 +93,8 @@ fn random_operations_with_random_crashes() {
 /// Seeds that have found something.
 #[test]
 fn random_operations_that_went_wrong_once() {
-    // Whoever was to wake a reader found no room beside those whose requests older lives had not answered.
+    // Whoever was to wake a reader found no room beside those whose requests older lives had not
+    // answered.
     run(&scenario::with_crashes(scenario::undisturbed(3346, 60)));
 }
 

@@ -14,7 +14,8 @@ impl Power {
         self.0.0.get()
     }
 
-    /// Has the power fail, or the process die, at that write or flush, counted from the start: it and all later ones do nothing.
+    /// Has the power fail, or the process die, at that write or flush, counted from the start: it
+    /// and all later ones do nothing.
     pub fn end_at(&self, step: Option<u64>) {
         self.0.1.set(step);
     }

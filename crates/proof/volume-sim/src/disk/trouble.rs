@@ -15,7 +15,8 @@ pub enum Trouble {
     Writes,
     /// Flushes fail, and can be tried again.
     Flushes,
-    /// Flushes fail. What was to be written is read as if it had been, and goes with the power, whatever later ones say.
+    /// Flushes fail. What was to be written is read as if it had been, and goes with the power,
+    /// whatever later ones say.
     LostWrites,
     /// The file system that the image is on is full: a block that was not written yet cannot be.
     Full,

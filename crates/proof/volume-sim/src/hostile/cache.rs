@@ -1,4 +1,5 @@
-//! A cache's memory, any word of which says something else, and records of transactions that nobody would make.
+//! A cache's memory, any word of which says something else, and records of transactions that nobody
+//! would make.
 
 use super::objects::Objects;
 use super::{Bytes, change, fill, use_all};

@@ -1,4 +1,5 @@
-//! A volume on a disk, any block of which says something else, with checksums that are right or wrong.
+//! A volume on a disk, any block of which says something else, with checksums that are right or
+//! wrong.
 
 mod checksums;
 
@@ -130,7 +131,8 @@ pub struct World {
 }
 
 impl World {
-    /// One of each kind: with data out of place, in place and in the middle of overwriting, and on two disks.
+    /// One of each kind: with data out of place, in place and in the middle of overwriting, and on
+    /// two disks.
     pub fn new() -> Self {
         let small = |twin_offset, data| Parameters {
             twin_offset,
@@ -193,8 +195,9 @@ impl World {
         self.images.iter().map(|image| image.used.len() * BLOCK).sum()
     }
 
-    /// Uses a volume one of whose bytes is wrong. Nothing is given out that nobody wrote, and if a check finds nothing, all can be read that
-    /// could be before. Tells whether a check has found something.
+    /// Uses a volume one of whose bytes is wrong. Nothing is given out that nobody wrote, and if a
+    /// check finds nothing, all can be read that could be before. Tells whether a check has found
+    /// something.
     pub fn use_with_wrong_byte(&self, number: usize, xor: u8) -> bool {
         let mut block = number / BLOCK;
         for image in &self.images {
@@ -220,7 +223,8 @@ impl World {
         false
     }
 
-    /// Changes a byte at some place of some block, with checksums that are right then or not. Tells whether a check says so.
+    /// Changes a byte at some place of some block, with checksums that are right then or not. Tells
+    /// whether a check says so.
     pub fn is_found(&self, block: usize, at: usize, xor: u8, is_fixed: bool) -> bool {
         let Some(image) = self.images.first() else { return false };
         let disks: Vec<_> = image.disks.iter().map(|disk| CorruptDisk::new(disk)).collect();
@@ -314,7 +318,8 @@ fn corrupt(image: &Image, disks: &[CorruptDisk<'_>], bytes: &mut Bytes<'_>) -> b
     is_copied
 }
 
-/// Does what all processes of a volume do with its disks, and what a check and a dump do. Tells how many pages of files could be read.
+/// Does what all processes of a volume do with its disks, and what a check and a dump do. Tells how
+/// many pages of files could be read.
 fn use_disks(disks: &[CorruptDisk<'_>], memory: usize, is_whole: bool) -> usize {
     look(disks, memory);
     let Ok(mut below) = Logical::open(disks.iter().collect()) else { return 0 };

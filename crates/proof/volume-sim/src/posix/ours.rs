@@ -147,7 +147,8 @@ pub fn act<N: Names>(namespace: &mut N, act: &Act, open: Option<ObjectId>) -> Re
         }
         Act::CreateIn(_, name) => {
             let at = open.ok_or(Errno::BADF)?;
-            // As the kernel, which does not ask for a name in what is no directory, nor in one that is removed.
+            // As the kernel, which does not ask for a name in what is no directory, nor in one that
+            // is removed.
             let directory = namespace.node(at)?.metadata;
             match (directory.kind(), directory.links) {
                 (Kind::Directory, 0) => return Err(Errno::NOENT.into()),
@@ -223,7 +224,8 @@ pub fn act<N: Names>(namespace: &mut N, act: &Act, open: Option<ObjectId>) -> Re
     done.map(|()| Vec::new())
 }
 
-/// A file whose extended attributes are asked for. The kernel allows users to have some of files and directories only.
+/// A file whose extended attributes are asked for. The kernel allows users to have some of files
+/// and directories only.
 fn with_extended<N: Names>(
     namespace: &mut N,
     path: &str,

@@ -196,7 +196,8 @@ impl Plain {
         Ok(all)
     }
 
-    /// Calls `each` with all paths, what is told of them, and the number and the data of those that are files.
+    /// Calls `each` with all paths, what is told of them, and the number and the data of those that
+    /// are files.
     ///
     /// # Errors
     /// Those of the system.
@@ -278,7 +279,8 @@ fn extended(
     Ok(tell_extended(all))
 }
 
-/// Calls `each` with the path of all that is in and below a directory, where it is, and what is known of it.
+/// Calls `each` with the path of all that is in and below a directory, where it is, and what is
+/// known of it.
 fn walk(
     directory: &Path,
     path: String,

@@ -1,4 +1,5 @@
-//! How what was published is brought to the stores, by checkpoints and by syncs, and who dies of that.
+//! How what was published is brought to the stores, by checkpoints and by syncs, and who dies of
+//! that.
 
 use super::{Lives, OBJECTS, Stack, open};
 use crate::asked::Asked;
@@ -42,7 +43,8 @@ impl Stack {
             self.power.end_at(None);
             // The layers below live on, and may have taken it.
             self.outcome.at_the_end += u64::from(lives.lower.epoch() > epoch);
-            // Whoever is in the middle of a change below has no other choice than its last checkpoint.
+            // Whoever is in the middle of a change below has no other choice than its last
+            // checkpoint.
             if self.random.random() {
                 lives.lower = open(disks)?;
             }
@@ -65,7 +67,8 @@ impl Stack {
         Ok(())
     }
 
-    /// Syncs an object: what it is, and all that was done to names before, is there after a power failure.
+    /// Syncs an object: what it is, and all that was done to names before, is there after a power
+    /// failure.
     pub(super) fn sync<'d>(
         &mut self,
         disks: &'d [SimDisk],

@@ -6,12 +6,14 @@ use belay_cache::Error;
 use belay_object::{Class, ObjectId, Operation, PAGE, Room};
 use rand::Rng;
 
-/// Objects that the random operations do not use: one that fills the volume, and those that take room from the start.
+/// Objects that the random operations do not use: one that fills the volume, and those that take
+/// room from the start.
 const FILLER: ObjectId = ObjectId(77);
 const BALLAST: u64 = 100;
 
 impl Stack {
-    /// A transaction found no room. Nothing may be left that could make some, and what takes away finds it.
+    /// A transaction found no room. Nothing may be left that could make some, and what takes away
+    /// finds it.
     pub(super) fn refused<'d>(
         &mut self,
         disks: &'d [SimDisk],
@@ -69,7 +71,8 @@ impl Stack {
         module.commit(draft, self.unique, b"").map(|_| ())
     }
 
-    /// Fills the volume with small files, and removes some of them here and there, until so many blocks are free for sure.
+    /// Fills the volume with small files, and removes some of them here and there, until so many
+    /// blocks are free for sure.
     ///
     /// # Errors
     /// What is wrong.
@@ -132,8 +135,8 @@ impl Stack {
         }
     }
 
-    /// Removes all, fills the volume with one file, and removes that; gives how much room there was on a store before it, how many pages it
-    /// got, and how much room there is in the end.
+    /// Removes all, fills the volume with one file, and removes that; gives how much room there was
+    /// on a store before it, how many pages it got, and how much room there is in the end.
     ///
     /// # Errors
     /// What is wrong.

@@ -49,7 +49,8 @@ impl Stack {
         Ok(lives)
     }
 
-    /// What is there after a power failure, which must be right: the names of some moment since the last promise, and what was promised.
+    /// What is there after a power failure, which must be right: the names of some moment since the
+    /// last promise, and what was promised.
     pub(super) fn recovered(
         &mut self,
         lower: &mut Lower<'_>,

@@ -56,7 +56,8 @@ impl Stack {
         Ok(())
     }
 
-    /// Whether what is there may be left of a checkpoint: each page is as it was, or as it was written since.
+    /// Whether what is there may be left of a checkpoint: each page is as it was, or as it was
+    /// written since.
     pub(super) fn may_be(&self, found: &Model, checkpoint: &Model) -> Result<bool, String> {
         let byte = |known: &Known, page| known.pages.get(&page).copied().unwrap_or(0);
         for (object, known) in found {

@@ -56,7 +56,8 @@ impl Stack {
             let before = self.outcome.published_by_the_dead;
             lives.module = self.begin_module(Some((unique, effect)))?;
             if self.outcome.published_by_the_dead > before && self.random.random_bool(0.3) {
-                // Nor is the answer lost if a checkpoint takes it out of the log before anybody asks.
+                // Nor is the answer lost if a checkpoint takes it out of the log before anybody
+                // asks.
                 self.checkpoint(disks, lives)?;
                 let now = self.now.clone();
                 lives.module = self.begin_module(Some((unique, now)))?;

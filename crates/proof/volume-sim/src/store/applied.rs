@@ -1,4 +1,5 @@
-//! What an act does to store and model, and what a power failure may leave of one that writes in place.
+//! What an act does to store and model, and what a power failure may leave of one that writes in
+//! place.
 
 use super::{Act, Written, compare, content};
 use crate::Random;
@@ -130,8 +131,9 @@ pub(super) fn apply(
     Ok(())
 }
 
-/// What was overwritten in place after the checkpoint may be there: as it was written, or, after a power failure, torn, which is an error.
-/// It is made zeros then. Gives how many blocks were new, and how many torn.
+/// What was overwritten in place after the checkpoint may be there: as it was written, or, after a
+/// power failure, torn, which is an error. It is made zeros then. Gives how many blocks were new,
+/// and how many torn.
 pub(super) fn take_over_blocks(
     store: &mut Store<&SimDisk>,
     model: &mut Model,
@@ -166,7 +168,8 @@ pub(super) fn take_over_blocks(
     Ok((new, torn))
 }
 
-/// A block of a file of that length: it may have been longer when it was written, and what is behind its end is zeros.
+/// A block of a file of that length: it may have been longer when it was written, and what is
+/// behind its end is zeros.
 fn up_to(size: u64, number: u64, block: &Block) -> Block {
     let mut block = *block;
     let within = size.saturating_sub(number * BLOCK as u64).min(BLOCK as u64) as usize;

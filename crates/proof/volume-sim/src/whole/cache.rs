@@ -108,8 +108,8 @@ impl Surroundings for Given {
     fn renew_patience(&mut self) {}
 
     fn is_patience_over(&self) -> bool {
-        // Of what it is asked to do nobody dies for ever here: it waits for the next life of the stores, unless it is dead itself, or has no
-        // power.
+        // Of what it is asked to do nobody dies for ever here: it waits for the next life of the
+        // stores, unless it is dead itself, or has no power.
         self.view.is_dead() || self.stores.is_away()
     }
 

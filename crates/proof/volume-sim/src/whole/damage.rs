@@ -1,5 +1,5 @@
-//! Blocks are damaged: what is read is right, or an error; what is healthy is read; a check says what is damaged; and when the disks are as
-//! they were, so is all of the volume.
+//! Blocks are damaged: what is read is right, or an error; what is healthy is read; a check says
+//! what is damaged; and when the disks are as they were, so is all of the volume.
 
 use super::history::State;
 use super::request::Answer;
@@ -62,8 +62,8 @@ impl Whole {
                         "{failed:?} cannot be read, and the check is clean"
                     )));
                 }
-                // What the check does not name is healthy, if it knows the names of all that it finds.
-                // Of what has several names it tells one.
+                // What the check does not name is healthy, if it knows the names of all that it
+                // finds. Of what has several names it tells one.
                 let has_more = |path: &String| {
                     let told = wanted.tree.get(path).map_or("", |(told, _)| told);
                     !told.contains(" 1 links") && !told.starts_with("40") && !told.starts_with("41")
@@ -107,7 +107,8 @@ impl Whole {
         }
     }
 
-    /// A page that no other is like, and the one block that has it: the names of its file, the disk, and the block.
+    /// A page that no other is like, and the one block that has it: the names of its file, the
+    /// disk, and the block.
     fn victim(&mut self, wanted: &State) -> Option<(BTreeSet<String>, usize, u64)> {
         let files: Vec<(&u64, &[u8])> =
             wanted.files.iter().map(|(file, data)| (file, data.as_slice())).collect();

@@ -1,5 +1,5 @@
-//! Short histories, each once for every step at which something can end: the power at each write, the stores' process at each write, and
-//! the others at each store to the memory.
+//! Short histories, each once for every step at which something can end: the power at each write,
+//! the stores' process at each write, and the others at each store to the memory.
 
 use super::history::{Deed, History, Oracle};
 use super::request::Module;
@@ -95,7 +95,8 @@ impl Whole {
     }
 }
 
-/// The power fails at every write, and of what was not flushed nothing, all, or any part is there; and the process of the stores dies there.
+/// The power fails at every write, and of what was not flushed nothing, all, or any part is there;
+/// and the process of the stores dies there.
 ///
 /// # Errors
 /// What is wrong.

@@ -1,4 +1,5 @@
-//! What is done to a volume, what must come of it, told by a plain directory, and what may be left of it by a power failure.
+//! What is done to a volume, what must come of it, told by a plain directory, and what may be left
+//! of it by a power failure.
 
 use crate::Random;
 use crate::posix::plain::Plain;
@@ -123,7 +124,8 @@ impl Oracle {
         State::of(&self.plain(), None)
     }
 
-    /// Does these and so many random things to it. Of those that are refused, about one of `refused` is among them.
+    /// Does these and so many random things to it. Of those that are refused, about one of
+    /// `refused` is among them.
     ///
     /// # Errors
     /// Those of the system.
@@ -164,7 +166,8 @@ impl Oracle {
         Ok(history)
     }
 
-    /// Goes back to what a power failure has left of a history: so many of its deeds, and these data.
+    /// Goes back to what a power failure has left of a history: so many of its deeds, and these
+    /// data.
     ///
     /// # Errors
     /// Those of the system.
@@ -233,9 +236,10 @@ pub struct Promises {
 }
 
 impl History {
-    /// Which of the states is left by a power failure that came in or before the deed with number `last`: what is told of all names must be
-    /// that of one state, not older than was promised, and all data what was promised, or what was written since. If data are written in
-    /// place, `torn` are pages that could not be read, and hold something else now.
+    /// Which of the states is left by a power failure that came in or before the deed with number
+    /// `last`: what is told of all names must be that of one state, not older than was promised,
+    /// and all data what was promised, or what was written since. If data are written in place,
+    /// `torn` are pages that could not be read, and hold something else now.
     ///
     /// # Errors
     /// Why it is none of them.
@@ -317,7 +321,8 @@ impl History {
     }
 }
 
-/// Whether a page is not the same in all versions of a file: then it was overwritten, and may have been torn.
+/// Whether a page is not the same in all versions of a file: then it was overwritten, and may have
+/// been torn.
 fn is_changed(page: usize, versions: &[Option<&Rc<Vec<u8>>>]) -> bool {
     let part = |data: &Option<&Rc<Vec<u8>>>| data.map(|data| part_of(data, page));
     versions.windows(2).any(|two| two.first().map(part) != two.last().map(part))
@@ -353,9 +358,10 @@ struct Left {
     in_place: bool,
 }
 
-/// Whether a page, as far as its file goes, can be what is left of these versions of the file. It is one of them, without what later ones
-/// have cut off, up to the named one or any after it; or zeros, if it was changed at all. If it was written in place, it ends where the
-/// file does, and where that did before: what was appended in it may be zeros, as in other pages.
+/// Whether a page, as far as its file goes, can be what is left of these versions of the file. It
+/// is one of them, without what later ones have cut off, up to the named one or any after it; or
+/// zeros, if it was changed at all. If it was written in place, it ends where the file does, and
+/// where that did before: what was appended in it may be zeros, as in other pages.
 fn page_fits(page: usize, content: &[u8], left: Left, versions: &[Option<&Rc<Vec<u8>>>]) -> bool {
     let parts: Vec<Vec<u8>> = versions
         .iter()
@@ -378,7 +384,8 @@ fn page_fits(page: usize, content: &[u8], left: Left, versions: &[Option<&Rc<Vec
     };
     parts.iter().enumerate().skip(left.durable).any(|(at, part)| {
         let is_overwritten = left.in_place && newer.first() != Some(part);
-        // A store is opened at an older version, cuts off what is behind its end, and does then what was done to the length.
+        // A store is opened at an older version, cuts off what is behind its end, and does then
+        // what was done to the length.
         let opened =
             (0..at.min(left.named + 1)).filter(|one| is_overwritten && versions[*one].is_some());
         let opened: Vec<usize> = opened.filter_map(|one| least(one, left.named).copied()).collect();
@@ -394,7 +401,8 @@ fn page_fits(page: usize, content: &[u8], left: Left, versions: &[Option<&Rc<Vec
 mod tests {
     use super::*;
 
-    /// Whether a page of so many bytes of one kind after the other is accepted; so are versions of its file told, all in its first page.
+    /// Whether a page of so many bytes of one kind after the other is accepted; so are versions of
+    /// its file told, all in its first page.
     fn fits(content: &[(u8, usize)], named: usize, versions: &[&[(u8, usize)]]) -> bool {
         let left = Left { durable: 0, named, in_place: true };
         fits_if(content, left, versions)

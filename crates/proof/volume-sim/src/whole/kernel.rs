@@ -1,5 +1,6 @@
-//! A kernel, as far as a volume needs one: what applications ask for goes to the namespace module as messages, one for each step of a path,
-//! and the module lets others be handled while it waits for the stores.
+//! A kernel, as far as a volume needs one: what applications ask for goes to the namespace module
+//! as messages, one for each step of a path, and the module lets others be handled while it waits
+//! for the stores.
 
 use super::stores::Link;
 use crate::memory::SimMemory;
@@ -25,7 +26,8 @@ pub(super) type Module = dispatch::Module<SimMemory, Fetched<RemoteStore<Link>>>
 
 /// Requests that change nothing have numbers from here on.
 const READS: u64 = 1 << 40;
-/// So often is something fetched for a message before others wait for it, as in the process that ships.
+/// So often is something fetched for a message before others wait for it, as in the process that
+/// ships.
 const PATIENCE: u32 = 32;
 /// The longest read.
 const MOST: usize = 1 << 20;
@@ -157,7 +159,8 @@ impl<'m> Kernel<'m> {
         }
     }
 
-    /// What an answer with an entry says. As the kernel, which asks for attributes that hold for no time.
+    /// What an answer with an entry says. As the kernel, which asks for attributes that hold for no
+    /// time.
     fn entry(&mut self, body: &[u8]) -> std::result::Result<Node, Failure> {
         let (entry, _) = EntryOut::read_from_prefix(body).map_err(|_| failed("no entry"))?;
         match entry.attr_valid {

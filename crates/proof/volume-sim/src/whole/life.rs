@@ -1,4 +1,5 @@
-//! A part of a history is done, with deaths, troubles of the disks, and the power failing on the way.
+//! A part of a history is done, with deaths, troubles of the disks, and the power failing on the
+//! way.
 
 use super::history::{Deed, History, Promises};
 use super::request::Answer;
@@ -66,8 +67,8 @@ impl Whole {
         Ok(())
     }
 
-    /// A request of an application, which must give what it gives on a plain directory. If a disk does not let it, it is made again when
-    /// that is well.
+    /// A request of an application, which must give what it gives on a plain directory. If a disk
+    /// does not let it, it is made again when that is well.
     pub(super) fn act(
         &mut self,
         lives: &mut Lives,
@@ -136,7 +137,8 @@ impl Whole {
         }
     }
 
-    /// A disk may stall in the middle of the next checkpoint or sync: the module goes on with what it can do alone.
+    /// A disk may stall in the middle of the next checkpoint or sync: the module goes on with what
+    /// it can do alone.
     fn maybe_stall(&mut self, lives: &mut Lives, history: &History, at: usize) {
         let waits = matches!(history.deeds.get(at), Some(Deed::Checkpoint | Deed::Sync(_)));
         if !self.chances.troubles || !waits || self.random.random_range(0..3) > 0 {
@@ -256,7 +258,8 @@ impl Whole {
         Ok(is_dead)
     }
 
-    /// The stores may have died, and have a next life then; an error if all of it has, with the power.
+    /// The stores may have died, and have a next life then; an error if all of it has, with the
+    /// power.
     pub(super) fn look_at_stores(&mut self, stores: &Process) -> Result<(), Stop> {
         if self.power.is_off() && self.fails.get() {
             return Err(Stop::Power);

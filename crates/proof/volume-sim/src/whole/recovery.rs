@@ -9,8 +9,9 @@ use rand::Rng;
 pub(super) type Left = (usize, Apart);
 
 impl Whole {
-    /// The power has failed, and comes again: what is there is compared with what may be left of the first `last` deeds. `share`: about so
-    /// many of a hundred blocks that were not flushed are there; by chance if there is none.
+    /// The power has failed, and comes again: what is there is compared with what may be left of
+    /// the first `last` deeds. `share`: about so many of a hundred blocks that were not flushed are
+    /// there; by chance if there is none.
     pub(super) fn recover(
         &mut self,
         history: &History,

@@ -1,5 +1,6 @@
-//! The process of the stores: the service that ships, on simulated disks. It dies with its power, or when it is killed, and whoever asks then
-//! finds its next life. What is asked and answered goes as bytes, as over a socket.
+//! The process of the stores: the service that ships, on simulated disks. It dies with its power,
+//! or when it is killed, and whoever asks then finds its next life. What is asked and answered goes
+//! as bytes, as over a socket.
 
 use crate::Random;
 use crate::disk::{Power, SimDisk};
@@ -153,7 +154,8 @@ impl Process {
         }
     }
 
-    /// A flush comes to its end, and what was waiting for that is answered. `Some(false)` if there is none.
+    /// A flush comes to its end, and what was waiting for that is answered. `Some(false)` if there
+    /// is none.
     fn go_on(&self) -> Option<bool> {
         let Some(flushing) = self.given.flushing.take() else { return Some(false) };
         // Meanwhile it answers others, which may bring that flush to its end as well.
@@ -162,7 +164,8 @@ impl Process {
         Some(true)
     }
 
-    /// Between two questions: what the dead have asked for goes on, and what they have sent is read.
+    /// Between two questions: what the dead have asked for goes on, and what they have sent is
+    /// read.
     fn turn(&self) -> Option<()> {
         if self.given.flushing.borrow().is_some() && self.random.borrow_mut().random() {
             self.go_on()?;
@@ -180,8 +183,8 @@ impl Process {
         (!self.power.is_off()).then_some(())
     }
 
-    /// Somebody who dies has sent this. It may take a long time until it is read. Who says that it writes is heard before all who connect
-    /// after it.
+    /// Somebody who dies has sent this. It may take a long time until it is read. Who says that it
+    /// writes is heard before all who connect after it.
     fn comes_late(&self, client: u64, ask: &StoreAsk, bytes: Vec<u8>) {
         let mut random = self.random.borrow_mut();
         let most = [2, 20, 200][random.random_range(0..3)];

@@ -1,4 +1,5 @@
-//! What a power failure has torn of data that are written in place: it cannot be read, until it is written once more.
+//! What a power failure has torn of data that are written in place: it cannot be read, until it is
+//! written once more.
 
 use super::history::Torn;
 use super::request::Answer;
@@ -14,7 +15,8 @@ use std::collections::BTreeMap;
 const MENDED: [u8; PAGE] = [0xee; PAGE];
 
 impl Whole {
-    /// Finds the pages that cannot be read, and writes them, as their user would. The length of no file is changed.
+    /// Finds the pages that cannot be read, and writes them, as their user would. The length of no
+    /// file is changed.
     pub(super) fn mend(&mut self, lives: &mut Lives) -> Result<Torn, Stop> {
         let paths = self.must(lives, |namespace| ours::moments(namespace, ROOT))?;
         let (mut torn, mut to_mend) = (Torn::new(), BTreeMap::new());

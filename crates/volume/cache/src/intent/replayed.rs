@@ -1,5 +1,5 @@
-//! What becomes of the intent log when the memory of the cache is gone: it is read as a whole, and what it comes to is brought to the
-//! layer below as after any crash ([`crate::bring`]).
+//! What becomes of the intent log when the memory of the cache is gone: it is read as a whole, and
+//! what it comes to is brought to the layer below as after any crash ([`crate::bring`]).
 
 use crate::appended::{Part, parts};
 use crate::bring::{Pages, checkpoint};
@@ -22,9 +22,10 @@ pub fn waiting<B: Lower>(below: &mut B) -> Result<u64, Error<B::Error>> {
     Ok(bytes)
 }
 
-/// Does again what the intent log has and the last checkpoint has not, and takes a checkpoint of it; gives the number of the transaction
-/// that comes next. To be done when a volume is opened and the memory of its cache is gone. That can be cut off and done again, be it that
-/// the layer below has a part of it already. What comes to an object that is damaged for good is dropped.
+/// Does again what the intent log has and the last checkpoint has not, and takes a checkpoint of
+/// it; gives the number of the transaction that comes next. To be done when a volume is opened and
+/// the memory of its cache is gone. That can be cut off and done again, be it that the layer below
+/// has a part of it already. What comes to an object that is damaged for good is dropped.
 ///
 /// # Errors
 /// [`Error::Damaged`], with nothing done; those of the layer below.
@@ -38,8 +39,8 @@ pub fn replay<B: Lower>(below: &mut B) -> Result<u64, Error<B::Error>> {
     Ok(logged.next)
 }
 
-/// Calls `each` with what the intent log has and the last checkpoint has not, in its order; gives the number of the transaction that comes
-/// next.
+/// Calls `each` with what the intent log has and the last checkpoint has not, in its order; gives
+/// the number of the transaction that comes next.
 fn in_order<B: Lower>(
     below: &mut B,
     mut each: impl FnMut(Part<'_>) -> Result<(), Undecodable>,
@@ -68,8 +69,8 @@ fn in_order<B: Lower>(
     Ok(next)
 }
 
-/// What the intent log has and the last checkpoint has not. All of it is in memory at once: that is no more than an area of the log has
-/// room for, which is half of 4,096 blocks at most.
+/// What the intent log has and the last checkpoint has not. All of it is in memory at once: that is
+/// no more than an area of the log has room for, which is half of 4,096 blocks at most.
 #[derive(Debug)]
 struct Logged {
     /// Each with its number, in their order.
@@ -88,7 +89,8 @@ impl Logged {
         Ok(Self { parts, next })
     }
 
-    /// What it comes to. Whoever wrote it is not trusted: what needs more memory than its own bytes is limited, as in the cache's log.
+    /// What it comes to. Whoever wrote it is not trusted: what needs more memory than its own bytes
+    /// is limited, as in the cache's log.
     fn changes(&self) -> Result<Changes<Content<'_>>, Undecodable> {
         let (mut changes, mut punched) = (Changes::default(), 0u64);
         for (number, transaction) in &self.parts {

@@ -104,7 +104,8 @@ impl<M: Memory> Publisher<M> {
         }
     }
 
-    /// Reads a page of which the log has nothing, and what follows it, if a file seems to be read from one end to the other.
+    /// Reads a page of which the log has nothing, and what follows it, if a file seems to be read
+    /// from one end to the other.
     fn read_below<B: Lower>(
         &mut self,
         below: &mut B,
@@ -123,7 +124,8 @@ impl<M: Memory> Publisher<M> {
             below.read(object, page, out).map_err(Error::Lower)?;
             all.fill(*out);
         }
-        // A page that is about to lose its end is not kept: the layer below will say something else of it.
+        // A page that is about to lose its end is not kept: the layer below will say something else
+        // of it.
         let cut = self.index.changed(object).and_then(Changed::cut).unwrap_or(u64::MAX);
         for (number, content) in (page..).zip(&all) {
             if number.saturating_add(1).saturating_mul(PAGE as u64) <= cut {

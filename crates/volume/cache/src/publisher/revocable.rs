@@ -1,13 +1,17 @@
-//! Transactions that can be undone until they are durable: those of direct I/O (namespace transactions III-C).
+//! Transactions that can be undone until they are durable: those of direct I/O (namespace
+//! transactions III-C).
 //!
-//! What undoes one is a transaction as well, and is there as a whole before that one is published: its pages are in frames, its record is in
-//! cells, a slot is kept free for it, and its room below is paid for with the other one. So it can be published whatever happens. The record
-//! of the first says where the other one is. So the next life of a process finds it, and goes on from there.
+//! What undoes one is a transaction as well, and is there as a whole before that one is published:
+//! its pages are in frames, its record is in cells, a slot is kept free for it, and its room below
+//! is paid for with the other one. So it can be published whatever happens. The record of the first
+//! says where the other one is. So the next life of a process finds it, and goes on from there.
 //!
-//! From the publication of the first until it is durable, or undone, its objects are held: nobody reads them or changes them
-//! ([`Error::Held`]). So what is undone was seen by nobody, and nothing that others have done since goes with it.
+//! From the publication of the first until it is durable, or undone, its objects are held: nobody
+//! reads them or changes them ([`Error::Held`]). So what is undone was seen by nobody, and nothing
+//! that others have done since goes with it.
 //!
-//! A request of which the transaction was undone has not happened: it has no answer ([`crate::answers`]).
+//! A request of which the transaction was undone has not happened: it has no answer
+//! ([`crate::answers`]).
 
 use super::{Draft, Publisher, damaged, record_of};
 use crate::error::Error;
@@ -63,7 +67,8 @@ fn objects_of(transaction: &Transaction) -> BTreeSet<ObjectId> {
     transaction.operations().flatten().map(|operation| operation.object()).collect()
 }
 
-/// Reads the log; gives the transactions of this mount that are not known to be durable, and not undone. Those before have their answers.
+/// Reads the log; gives the transactions of this mount that are not known to be durable, and not
+/// undone. Those before have their answers.
 pub(super) fn find<M: Memory>(
     shared: &Shared<M>,
     index: &mut Index,
@@ -95,8 +100,9 @@ pub(super) fn find<M: Memory>(
 }
 
 impl<M: Memory> Publisher<M> {
-    /// Publishes a transaction as [`Publisher::commit`] does, together with one that undoes it ([`Publisher::undo`]), which then cannot fail.
-    /// Its objects are held until it is known whether it stays.
+    /// Publishes a transaction as [`Publisher::commit`] does, together with one that undoes it
+    /// ([`Publisher::undo`]), which then cannot fail. Its objects are held until it is known
+    /// whether it stays.
     ///
     /// # Errors
     /// As for that; [`Error::Final`] if it takes away something and is not done with that.
@@ -147,10 +153,12 @@ impl<M: Memory> Publisher<M> {
         one.frames.into_iter().for_each(|frame| self.shared.frames().give_back_if(frame));
     }
 
-    /// Undoes a transaction that could not be made durable. False if the intent log or a checkpoint has reached it by now: then it stays.
+    /// Undoes a transaction that could not be made durable. False if the intent log or a checkpoint
+    /// has reached it by now: then it stays.
     ///
     /// # Errors
-    /// [`Error::Damaged`]; [`Error::Full`] if others have published meanwhile, who know nothing of this one.
+    /// [`Error::Damaged`]; [`Error::Full`] if others have published meanwhile, who know nothing of
+    /// this one.
     pub fn undo<L>(&mut self, number: u64) -> Result<bool, Error<L>> {
         let undone = self.publish_undo(number);
         match undone {
@@ -167,7 +175,8 @@ impl<M: Memory> Publisher<M> {
         loop {
             self.refresh()?;
             let Some(one) = self.revocable.get(&number) else { return Ok(false) };
-            // If it becomes durable after this, what it came to is undone in the next checkpoint: the room for that was not taken by it.
+            // If it becomes durable after this, what it came to is undone in the next checkpoint:
+            // the room for that was not taken by it.
             if number < self.shared.durable().max(self.shared.logged()) {
                 return Ok(false);
             }

@@ -55,7 +55,8 @@ impl<B: Lower> Checker<'_, B> {
                 return None;
             }
         };
-        // The least number that is free is taken first, so it is no longer than for as many objects as there is room for.
+        // The least number that is free is taken first, so it is no longer than for as many objects
+        // as there is room for.
         let most = room.capacity.saturating_mul(OBJECTS_A_BLOCK).div_ceil(BITS).saturating_add(1);
         let pages = size.div_ceil(PAGE as u64);
         if pages > most {

@@ -1,5 +1,5 @@
-//! Whether a directory is a tree of names: each page reached once, keys in order and within what leads to the page, and each name under
-//! a key that it is found by.
+//! Whether a directory is a tree of names: each page reached once, keys in order and within what
+//! leads to the page, and each name under a key that it is found by.
 
 use crate::directory::{self, DEEPEST, Entry, FIRST, Node, PROBES};
 use crate::namespace::check_name;

@@ -10,8 +10,8 @@ use belay_wire::abi::FallocateIn;
 use rustix::io::Errno;
 
 impl<M: Memory, B: Lower> Module<M, B> {
-    /// In as many transactions as it takes. Each does no harm if it is done again, as the next life does: the kernel lets nobody write to the
-    /// file meanwhile.
+    /// In as many transactions as it takes. Each does no harm if it is done again, as the next life
+    /// does: the kernel lets nobody write to the file meanwhile.
     pub(super) fn allocate(
         &mut self,
         request: &Request<'_>,

@@ -57,8 +57,8 @@ pub(super) fn entry_out(node: &Node) -> Vec<u8> {
     entry(node).as_bytes().to_vec()
 }
 
-/// The same of what is damaged. Its attributes hold for no time: whoever wants to know them, or to open it, is told that they cannot be
-/// read. It can be removed.
+/// The same of what is damaged. Its attributes hold for no time: whoever wants to know them, or to
+/// open it, is told that they cannot be read. It can be removed.
 pub(super) fn damaged_out(found: &Entry) -> Vec<u8> {
     let mut entry = EntryOut::new_zeroed();
     entry.nodeid = found.object.0;

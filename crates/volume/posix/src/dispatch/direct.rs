@@ -1,7 +1,7 @@
 //! Direct I/O: what is written to a file that was opened with `O_DIRECT`.
 //!
-//! The kernel sends such a write at once, with the flags of the open file, as it does without `FOPEN_DIRECT_IO`. Mapped pages that it writes
-//! back have no flags: nobody waits for these.
+//! The kernel sends such a write at once, with the flags of the open file, as it does without
+//! `FOPEN_DIRECT_IO`. Mapped pages that it writes back have no flags: nobody waits for these.
 
 use super::Module;
 use belay_memory::Memory;
@@ -10,7 +10,8 @@ use belay_wire::abi::WriteIn;
 use belay_wire::{Opcode, Request};
 use rustix::fs::OFlags;
 
-/// A request that was published, and is answered when it is durable. If it cannot be made durable it is undone, and has failed.
+/// A request that was published, and is answered when it is durable. If it cannot be made durable
+/// it is undone, and has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Direct {
     /// Its transaction.
@@ -36,7 +37,8 @@ impl<M: Memory, B: Lower> Module<M, B> {
         self.publisher.settle(number);
     }
 
-    /// What a request has done cannot be made durable, and is undone. False if it is durable by now: then it stays. Its objects can be had.
+    /// What a request has done cannot be made durable, and is undone. False if it is durable by
+    /// now: then it stays. Its objects can be had.
     ///
     /// # Errors
     /// Those of the cache: what the request has done stays.

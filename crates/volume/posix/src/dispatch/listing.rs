@@ -24,8 +24,8 @@ pub(super) fn list<M: Memory, B: Lower>(
         let fits = match request.opcode() {
             Opcode::READDIRPLUS => {
                 let mut known = belay_wire::EntryOut::new_zeroed();
-                // The kernel does not count these as looked up.
-                // Of what cannot be read it takes the name alone, and asks again when somebody wants to know more.
+                // The kernel does not count these as looked up. Of what cannot be read it takes the
+                // name alone, and asks again when somebody wants to know more.
                 if !dots && let Some(node) = namespace.listed(&entry)? {
                     known = answers::entry(&node);
                 }

@@ -8,7 +8,8 @@ use belay_object::{Lower, ObjectId, PAGE};
 use rustix::io::Errno;
 
 const SIZE: u64 = PAGE as u64;
-/// Pages that one transaction makes zeros of: a part of those that there can be between two checkpoints.
+/// Pages that one transaction makes zeros of: a part of those that there can be between two
+/// checkpoints.
 const MOST_AT_ONCE: u64 = belay_cache::changes::MOST_PUNCHED / 4;
 
 impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
@@ -45,8 +46,8 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         Ok(out)
     }
 
-    /// Writes to a file, at `offset`, or at its end. Whoever writes to a program must not do so with its rights: the kernel, which knows
-    /// who may, takes the bits for that away before.
+    /// Writes to a file, at `offset`, or at its end. Whoever writes to a program must not do so
+    /// with its rights: the kernel, which knows who may, takes the bits for that away before.
     ///
     /// # Errors
     /// `EFBIG`, `EISDIR`, `EINVAL`; those of reading.
@@ -85,12 +86,13 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         Ok(())
     }
 
-    /// Makes zeros of data, as fallocate(2) with these flags does. Where data are to come no room is taken, but it must be there. Gives from
-    /// where on it is to be asked for again, in another transaction, if it is too much for one.
+    /// Makes zeros of data, as fallocate(2) with these flags does. Where data are to come no room
+    /// is taken, but it must be there. Gives from where on it is to be asked for again, in another
+    /// transaction, if it is too much for one.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for other flags than `FALLOC_FL_KEEP_SIZE`, `FALLOC_FL_PUNCH_HOLE` and `FALLOC_FL_ZERO_RANGE`; `ENOSPC` for more than is
-    /// free; those of a write.
+    /// `EOPNOTSUPP` for other flags than `FALLOC_FL_KEEP_SIZE`, `FALLOC_FL_PUNCH_HOLE` and
+    /// `FALLOC_FL_ZERO_RANGE`; `ENOSPC` for more than is free; those of a write.
     pub fn allocate(
         &mut self,
         object: ObjectId,
@@ -129,8 +131,8 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         Ok(None)
     }
 
-    /// Makes zeros of what is from `offset` to `end` in a file of that length; gives where it has stopped, if that is before the end. Only
-    /// pages that stay in part are read.
+    /// Makes zeros of what is from `offset` to `end` in a file of that length; gives where it has
+    /// stopped, if that is before the end. Only pages that stay in part are read.
     fn zero(
         &mut self,
         object: ObjectId,

@@ -138,7 +138,8 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         Ok(())
     }
 
-    /// Removes the object with the extended attributes of a file, which does not name it any more then, or goes as well.
+    /// Removes the object with the extended attributes of a file, which does not name it any more
+    /// then, or goes as well.
     pub(super) fn drop_extended(&mut self, object: ObjectId) -> Result<(), B::Error> {
         let Some(extended) = self.extended_of(object)? else { return Ok(()) };
         self.view.remove(extended);

@@ -22,8 +22,9 @@ pub enum Rename {
     NoReplace,
     /// The two are exchanged.
     Exchange,
-    /// What has the new name is replaced, and a whiteout is left in the old place: a device with number 0, by which file systems that lie
-    /// above another one say that a name of that one is gone.
+    /// What has the new name is replaced, and a whiteout is left in the old place: a device with
+    /// number 0, by which file systems that lie above another one say that a name of that one is
+    /// gone.
     Whiteout,
     /// The same, but nothing may have the new name.
     NoReplaceWhiteout,
@@ -89,7 +90,8 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         Ok(())
     }
 
-    /// Takes a name from what is no directory. If it was the last one, the file stays until [`Namespace::forget`].
+    /// Takes a name from what is no directory. If it was the last one, the file stays until
+    /// [`Namespace::forget`].
     ///
     /// # Errors
     /// `EISDIR`, and those of a lookup.
@@ -123,8 +125,8 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         self.lose(entry)
     }
 
-    /// A file has one name less. If it is damaged the name goes alone: what it leads to stays, as nobody knows where its blocks are, and
-    /// which other names it has.
+    /// A file has one name less. If it is damaged the name goes alone: what it leads to stays, as
+    /// nobody knows where its blocks are, and which other names it has.
     fn lose(&mut self, entry: &Entry) -> Result<(), B::Error> {
         let object = entry.object;
         if self.is_damaged(entry)? {
@@ -149,7 +151,8 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         ids::give_back(self.view, object)
     }
 
-    /// Nobody knows a file any more: it goes if it has no name. Gives whether it went. Of what has names nothing is read.
+    /// Nobody knows a file any more: it goes if it has no name. Gives whether it went. Of what has
+    /// names nothing is read.
     ///
     /// # Errors
     /// `ESTALE` if there is none; those of reading.
@@ -164,7 +167,8 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         Ok(true)
     }
 
-    /// Those of these files that may have no name. Of the tens of thousands that the kernel forgets at once nearly all have names.
+    /// Those of these files that may have no name. Of the tens of thousands that the kernel forgets
+    /// at once nearly all have names.
     ///
     /// # Errors
     /// Those of reading.
@@ -311,8 +315,8 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         Ok(found)
     }
 
-    /// What a name leads to, as [`Namespace::node`]; `None` if what is known of it cannot be read, makes no sense, or is not to be had now. The
-    /// name is whole then.
+    /// What a name leads to, as [`Namespace::node`]; `None` if what is known of it cannot be read,
+    /// makes no sense, or is not to be had now. The name is whole then.
     ///
     /// # Errors
     /// Those that say nothing of the file.
@@ -327,7 +331,8 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         }
     }
 
-    /// Whether what is known of a file is damaged. Its name is whole then. If only the disk fails, that is an error.
+    /// Whether what is known of a file is damaged. Its name is whole then. If only the disk fails,
+    /// that is an error.
     fn is_damaged(&mut self, entry: &Entry) -> Result<bool, B::Error> {
         match self.node(entry.object) {
             Ok(_) => Ok(false),
@@ -337,7 +342,8 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         }
     }
 
-    /// A name that leads to what is damaged, and is no directory: the name can be removed, for which the kernel looks it up.
+    /// A name that leads to what is damaged, and is no directory: the name can be removed, for
+    /// which the kernel looks it up.
     ///
     /// # Errors
     /// Those of a lookup.

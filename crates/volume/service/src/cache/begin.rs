@@ -9,7 +9,8 @@ use belay_memory::Memory;
 use belay_object::Lower;
 use std::time::Duration;
 
-/// How long a mount waits for a disk that cannot read what it takes: until it is known that this lasts.
+/// How long a mount waits for a disk that cannot read what it takes: until it is known that this
+/// lasts.
 const FAILING: Duration = Duration::from_secs(90);
 /// How often that is tried.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -46,7 +47,8 @@ fn until_it_lives<T>(
 /// Sets the memory up: with what the stores have, and the intent log besides.
 ///
 /// # Errors
-/// Why that cannot be done: the stores die of it, what was synced cannot be read, or it was asked to end.
+/// Why that cannot be done: the stores die of it, what was synced cannot be read, or it was asked
+/// to end.
 pub fn begin<M: Memory, T: Transport>(
     shared: &Shared<M>,
     below: &mut RemoteStore<T>,
@@ -57,7 +59,8 @@ pub fn begin<M: Memory, T: Transport>(
     let mut failing: Option<(Duration, String)> = None;
     loop {
         let tried = below.renew().map_err(belay_cache::Error::Lower).and_then(|()| {
-            // No other memory counts from here, so what is in this one will never be taken for what is in another.
+            // No other memory counts from here, so what is in this one will never be taken for what
+            // is in another.
             let first = replay(below)?.saturating_add(surroundings.jump());
             below.checkpoint(first).map_err(belay_cache::Error::Lower)?;
             let epoch = below.epoch().map_err(belay_cache::Error::Lower)?;

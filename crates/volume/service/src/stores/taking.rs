@@ -1,5 +1,6 @@
-//! A checkpoint that is being taken, or what is being appended to the intent log. The disks are flushed in the background, so that who reads
-//! waits for none of that: a flush can take as long as a disk is busy.
+//! A checkpoint that is being taken, or what is being appended to the intent log. The disks are
+//! flushed in the background, so that who reads waits for none of that: a flush can take as long as
+//! a disk is busy.
 
 use super::{Flush, Surroundings};
 use anyhow::Result;

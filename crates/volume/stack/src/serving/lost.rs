@@ -1,7 +1,8 @@
 //! Files that an earlier life of the module was told to forget, and that are there.
 //!
-//! A FORGET that a process has read comes to nobody again if it dies before it has done that, and the kernel tells of no file twice. So
-//! each life looks at the files without names, of which there are few, and asks belay which of them the kernel knows.
+//! A FORGET that a process has read comes to nobody again if it dies before it has done that, and
+//! the kernel tells of no file twice. So each life looks at the files without names, of which there
+//! are few, and asks belay which of them the kernel knows.
 
 use super::{Worker, lock};
 use belay_object::ObjectId;
@@ -17,7 +18,8 @@ impl Worker<'_> {
         let serving = self.serving;
         let mut fetched = Fetched::default();
         loop {
-            // Held to the end: no message is handled before they are gone, so none of their numbers can be another file's meanwhile.
+            // Held to the end: no message is handled before they are gone, so none of their numbers
+            // can be another file's meanwhile.
             let mut state = lock(&serving.state);
             let lack = match state.module.orphans_with(&mut fetched) {
                 Ok(orphans) => {

@@ -32,8 +32,8 @@ impl From<Direct> for Synced {
 }
 
 impl Serving {
-    /// Answers what is synced, when it is durable. What has come meanwhile is synced together. It holds up nobody but those who wait for
-    /// it, so its waiting shows nowhere.
+    /// Answers what is synced, when it is durable. What has come meanwhile is synced together. It
+    /// holds up nobody but those who wait for it, so its waiting shows nowhere.
     pub(super) fn sync_all(&self, asked: &Receiver<Synced>) {
         // A request that waits for this is in flight for as long as a disk takes.
         let mut cache: Connection<CacheAsk, CacheAnswer> =

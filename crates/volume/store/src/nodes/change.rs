@@ -1,4 +1,5 @@
-//! How a block is made, changed and taken away: at its first change in an epoch it turns to its other twin, and so do those above it.
+//! How a block is made, changed and taken away: at its first change in an epoch it turns to its
+//! other twin, and so do those above it.
 
 use super::{Key, LOST, Node, Nodes, ROOT, TWO};
 use crate::error::{Error, Result};
@@ -30,7 +31,8 @@ impl Nodes {
         Ok(left)
     }
 
-    /// Begins a block anew that cannot be read, and is not in memory: it is zeros, in the place that it has.
+    /// Begins a block anew that cannot be read, and is not in memory: it is zeros, in the place
+    /// that it has.
     ///
     /// # Errors
     /// As for [`Nodes::bytes`].
@@ -70,7 +72,8 @@ impl Nodes {
     pub fn put_above(&mut self, place: (Key, usize), left: u64) -> Result<Key> {
         let modified = self.is_modified(place.0, place.1)?;
         let below = self.pointer(place.0, place.1)?;
-        // The block that points to it is modified from here on, and so is the new one: the bit counts in both.
+        // The block that points to it is modified from here on, and so is the new one: the bit
+        // counts in both.
         let below = if modified { below } else { below.stable() };
         let key = self.make(place.0, place.1, Kind::Indirect, left)?;
         self.set(key, 0, below)?;

@@ -1,5 +1,6 @@
-//! Whether a group and its bitmaps make sense together. They are looked at before they become part of a checkpoint, as it must not have
-//! what memory has wrong (Loris II-A): a block that is in use and marked as free would be given out once more.
+//! Whether a group and its bitmaps make sense together. They are looked at before they become part
+//! of a checkpoint, as it must not have what memory has wrong (Loris II-A): a block that is in use
+//! and marked as free would be given out once more.
 
 use super::{Key, Nodes, ROOT};
 use crate::error::{Error, Result};
@@ -51,7 +52,8 @@ impl Nodes {
         }
     }
 
-    /// Looks at the bits that are set whatever files there are, of a bitmap block that begins with block `first`.
+    /// Looks at the bits that are set whatever files there are, of a bitmap block that begins with
+    /// block `first`.
     fn check_bitmap(&self, bits: &Block, first: u64, own: &[Range<u64>]) -> Result<()> {
         let root: &Root = self.record(ROOT, 0)?;
         let logs = [(root.log_first, root.log_blocks), (root.intent_first, root.intent_blocks)];
@@ -162,7 +164,8 @@ mod tests {
     /// Makes something wrong in memory.
     type Wrong<'w> = &'w dyn Fn(&mut Store<&Memory>);
 
-    /// Whatever memory has wrong of what is free: the checkpoint is none, and the one before is there as it was.
+    /// Whatever memory has wrong of what is free: the checkpoint is none, and the one before is
+    /// there as it was.
     #[test]
     fn a_bitmap_that_is_wrong_in_memory_stops_the_checkpoint() {
         let wrongs: [(&str, Wrong<'_>); 8] = [

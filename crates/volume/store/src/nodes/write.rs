@@ -1,4 +1,5 @@
-//! How dirty blocks reach the disk: those below before those above, each with its checksum in the one that points to it.
+//! How dirty blocks reach the disk: those below before those above, each with its checksum in the
+//! one that points to it.
 
 use super::{Key, LOST, Nodes, ROOT};
 use crate::blocks;
@@ -9,7 +10,8 @@ use belay_disk::Disk;
 use std::collections::BTreeMap;
 
 impl Nodes {
-    /// Writes all dirty blocks but the root to the disk, and puts their checksums into the ones above them.
+    /// Writes all dirty blocks but the root to the disk, and puts their checksums into the ones
+    /// above them.
     ///
     /// # Errors
     /// If a block makes no sense, or the disk fails.
@@ -23,7 +25,8 @@ impl Nodes {
                 self.check_group(key, &node.bytes)?;
             }
         }
-        // Those that others point to come first, so that each has its last content when its checksum is taken.
+        // Those that others point to come first, so that each has its last content when its
+        // checksum is taken.
         dirty.sort_unstable_by(|one, other| other.cmp(one));
         let mut writes = BTreeMap::new();
         for (_, key) in dirty.into_iter().filter(|(_, key)| *key != ROOT) {

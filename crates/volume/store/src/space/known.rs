@@ -8,8 +8,8 @@ use crate::store::Store;
 use belay_disk::Disk;
 
 impl<D: Disk> Store<D> {
-    /// The bitmap block with the bit of `block`, of a group that begins at `first`; `None` if it cannot be read. Its room is not counted on
-    /// then.
+    /// The bitmap block with the bit of `block`, of a group that begins at `first`; `None` if it
+    /// cannot be read. Its room is not counted on then.
     pub(super) fn known_bitmap(
         &mut self,
         block: u64,
@@ -26,8 +26,9 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Looks at bitmaps with free blocks, for room behind those that cannot be read not to be promised. At most so many, so that a large
-    /// store is opened as fast as a small one: of the others that is learnt when room is looked for in them.
+    /// Looks at bitmaps with free blocks, for room behind those that cannot be read not to be
+    /// promised. At most so many, so that a large store is opened as fast as a small one: of the
+    /// others that is learnt when room is looked for in them.
     ///
     /// # Errors
     /// Those of blocks that make no sense.

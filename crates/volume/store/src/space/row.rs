@@ -4,12 +4,13 @@ use crate::error::Result;
 use crate::store::Store;
 use belay_disk::Disk;
 
-/// Rows of free blocks that are looked at. Before the first blocks of a group, and behind them, there are two that differ much.
+/// Rows of free blocks that are looked at. Before the first blocks of a group, and behind them,
+/// there are two that differ much.
 const MOST: usize = 8;
 
 impl<D: Disk> Store<D> {
-    /// Takes so many free blocks that follow each other, or the most of the first rows that are found; gives the first, and how many they
-    /// are.
+    /// Takes so many free blocks that follow each other, or the most of the first rows that are
+    /// found; gives the first, and how many they are.
     ///
     /// # Errors
     /// As for [`Store::take`].

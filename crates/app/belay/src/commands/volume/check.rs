@@ -1,4 +1,5 @@
-//! `belay volume check`: all of a volume is read, and what is wrong is told of the file that it is in.
+//! `belay volume check`: all of a volume is read, and what is wrong is told of the file that it is
+//! in.
 
 mod report;
 

@@ -1,4 +1,5 @@
-//! `belay volume create`. Either there is a volume with a name in the end, or nothing that was not there before.
+//! `belay volume create`. Either there is a volume with a name in the end, or nothing that was not
+//! there before.
 
 use super::signature;
 use crate::cli::volume::{Create, Data, StoreArgument};
@@ -188,7 +189,8 @@ impl Made {
         Ok(definition)
     }
 
-    /// Folders on file systems that have less room than the new images there may still take, with both in bytes.
+    /// Folders on file systems that have less room than the new images there may still take, with
+    /// both in bytes.
     fn short_of_room(&self) -> Vec<(&Path, u64, u64)> {
         let mut wanted: BTreeMap<u64, (&Path, u64)> = BTreeMap::new();
         for path in &self.new {
@@ -258,7 +260,8 @@ fn enough(path: &Path, size: u64) -> Result<()> {
     Ok(())
 }
 
-/// The loop device that has a file behind it, if there is one: whoever uses that has no lock of the file.
+/// The loop device that has a file behind it, if there is one: whoever uses that has no lock of the
+/// file.
 fn loop_device(path: &Path) -> Option<PathBuf> {
     let own = path.metadata().ok().filter(Metadata::is_file)?;
     let mut devices = fs::read_dir("/sys/block").ok()?.flatten();

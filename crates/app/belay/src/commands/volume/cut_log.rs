@@ -1,5 +1,6 @@
-//! `belay volume cut-log`: an intent log that is damaged ends before the damage from now on, so that the volume can be mounted. So does a
-//! volume whose last checkpoint is lost, though something was synced after it.
+//! `belay volume cut-log`: an intent log that is damaged ends before the damage from now on, so
+//! that the volume can be mounted. So does a volume whose last checkpoint is lost, though something
+//! was synced after it.
 
 use super::open::Named;
 use crate::cli::volume::CutLog;

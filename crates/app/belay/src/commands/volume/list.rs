@@ -64,7 +64,8 @@ fn to_json(volume: &Listed) -> Value {
     })
 }
 
-/// How large a store is; `None` if it is not there. It is not locked for that: whoever mounts it at this moment must not be refused.
+/// How large a store is; `None` if it is not there. It is not locked for that: whoever mounts it at
+/// this moment must not be refused.
 fn size(path: &Path) -> Option<u64> {
     let found = path.metadata().ok()?;
     if !found.file_type().is_block_device() {

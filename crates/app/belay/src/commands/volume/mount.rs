@@ -1,4 +1,5 @@
-//! `belay volume mount`: checks, then holds the namespace module as any other daemon, with cache and stores beside it.
+//! `belay volume mount`: checks, then holds the namespace module as any other daemon, with cache
+//! and stores beside it.
 
 use super::open::Named;
 use super::which;
@@ -121,8 +122,9 @@ pub fn place_of(instance: &Instance) -> Option<Place> {
     Place::at(place.as_path()).ok()
 }
 
-/// Becomes the one who mounts it; waits for processes of an earlier mount whose keeper and supervisor were killed. These end when the
-/// namespace module has, with a checkpoint, unless somebody holds the mount.
+/// Becomes the one who mounts it; waits for processes of an earlier mount whose keeper and
+/// supervisor were killed. These end when the namespace module has, with a checkpoint, unless
+/// somebody holds the mount.
 fn hold(place: &Place, name: &VolumeName) -> Result<File> {
     let mut end = None;
     loop {

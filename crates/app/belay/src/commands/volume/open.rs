@@ -1,4 +1,5 @@
-//! The stores of a volume, opened: nobody else has them meanwhile, and nothing is written to those that are only looked at.
+//! The stores of a volume, opened: nobody else has them meanwhile, and nothing is written to those
+//! that are only looked at.
 
 use anyhow::{Context, Result, anyhow, bail};
 use belay_disk::{Disk, FileDisk, OpenError, Shadow};
@@ -42,7 +43,8 @@ impl Named {
         self.disk_and_checkpoints(store).map(|(disk, ..)| disk)
     }
 
-    /// All stores, each with its disk and the last checkpoint that all of them have: at that the volume is opened.
+    /// All stores, each with its disk and the last checkpoint that all of them have: at that the
+    /// volume is opened.
     pub fn disks_and_checkpoints(&self) -> Result<Vec<(&Store, FileDisk, Checkpoint)>> {
         let mut all = Vec::new();
         for store in &self.definition.stores {
@@ -103,7 +105,8 @@ impl Named {
         opened.with_context(|| format!("the volume {} cannot be opened", self.name))
     }
 
-    /// The last checkpoint on a disk, and the one before, if what is there is a store of this volume.
+    /// The last checkpoint on a disk, and the one before, if what is there is a store of this
+    /// volume.
     fn belongs(&self, store: &Store, disk: &impl Disk) -> Result<(Checkpoint, Option<Checkpoint>)> {
         let path = store.path.display();
         if disk.blocks() < SMALLEST {

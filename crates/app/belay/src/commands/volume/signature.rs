@@ -8,8 +8,8 @@ use std::path::Path;
 /// A magic number: where it is, what it is, and what has it.
 type Magic = (usize, &'static [u8], &'static str);
 
-/// What a block device may have besides a file system, and other file systems that nobody mounts by FUSE: by libblkid's
-/// `libblkid/src/superblocks` and `libblkid/src/partitions`.
+/// What a block device may have besides a file system, and other file systems that nobody mounts by
+/// FUSE: by libblkid's `libblkid/src/superblocks` and `libblkid/src/partitions`.
 const MAGIC: [Magic; 19] = [
     (4096, &belay_store::layout::MAGIC, "a store of a belay volume"),
     (8192, &belay_store::layout::MAGIC, "a store of a belay volume"),

@@ -11,14 +11,16 @@ use belay_supervisor::text::{OsText, command_line};
 use rustix::fs::{Mode, OFlags, open};
 use std::path::{Path, PathBuf};
 
-/// The volume that is held by that configuration, and where it is mounted; `None` if it is no volume.
+/// The volume that is held by that configuration, and where it is mounted; `None` if it is no
+/// volume.
 pub fn held(config: &Config) -> Option<(&OsText, &Path)> {
     let [_, module, name, .., mountpoint] = &config.command[..] else { return None };
     let is_module = *module.0 == *format!("volume-{}", Role::Namespace);
     is_module.then_some((name, Path::new(&mountpoint.0)))
 }
 
-/// The mountpoint that is meant by a path, or by the name of a volume that is mounted once. A path that is there is one.
+/// The mountpoint that is meant by a path, or by the name of a volume that is mounted once. A path
+/// that is there is one.
 ///
 /// # Errors
 /// If it is a name, and the volume is mounted nowhere or at several places.

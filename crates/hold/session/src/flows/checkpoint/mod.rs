@@ -1,12 +1,12 @@
-//! Checkpoints (Membrane, section 3.5.1): boundaries that no request spans, at which all that the daemon
-//! holds in its own memory is on its image. Only under the policy `epoch`.
+//! Checkpoints (Membrane, section 3.5.1): boundaries that no request spans, at which all that the
+//! daemon holds in its own memory is on its image. Only under the policy `epoch`.
 //!
 //! A checkpoint is begun by the host, which knows how much has collected
 //! ([`Session::begin_checkpoint`]), or because an application has asked for its data to be safe
-//! ([`Session::wants_checkpoint`]). New requests are parked then; those that had begun come to their
-//! end; the daemon is made to write what it has. With [`crate::Work::Seal`] the host ends the epoch, and says
-//! so ([`Session::sealed`]). What waits for an epoch to be safe against power failure goes on when the
-//! host says that it is ([`Session::set_durable`]).
+//! ([`Session::wants_checkpoint`]). New requests are parked then; those that had begun come to
+//! their end; the daemon is made to write what it has. With [`crate::Work::Seal`] the host ends the
+//! epoch, and says so ([`Session::sealed`]). What waits for an epoch to be safe against power
+//! failure goes on when the host says that it is ([`Session::set_durable`]).
 
 pub(crate) mod state;
 
@@ -72,15 +72,16 @@ impl<M: Memory> Session<M> {
         self.epochs.set(current, durable);
     }
 
-    /// Whether something waits for a checkpoint: an application, or a request for which the op-log has no
-    /// room.
+    /// Whether something waits for a checkpoint: an application, or a request for which the op-log
+    /// has no room.
     pub fn wants_checkpoint(&self) -> bool {
         let throttled = || self.tasks.iter().any(|task| waits_of(task).for_room);
         self.life.is_open() && self.leaves_nothing() && (self.epochs.is_wanted() || throttled())
     }
 
-    /// Whether somebody waits for an epoch to be safe, or for a checkpoint. Readers must not sleep for long meanwhile: that
-    /// it is, or that one can be made now, may come to be known without a message of the kernel's.
+    /// Whether somebody waits for an epoch to be safe, or for a checkpoint. Readers must not sleep
+    /// for long meanwhile: that it is, or that one can be made now, may come to be known without a
+    /// message of the kernel's.
     pub fn is_awaiting(&self) -> bool {
         self.tasks.iter().any(|task| {
             let waits = waits_of(task);
@@ -130,8 +131,8 @@ impl<M: Memory> Session<M> {
         self.end_checkpoint();
     }
 
-    /// Whether the daemon has not written what it holds, as it can write nothing (it is mounted read-only): there is a checkpoint
-    /// only if it has written nothing before either.
+    /// Whether the daemon has not written what it holds, as it can write nothing (it is mounted
+    /// read-only): there is a checkpoint only if it has written nothing before either.
     pub fn holds_nothing(&self) -> bool {
         self.epochs.holds_nothing()
     }
@@ -190,8 +191,9 @@ impl<M: Memory> Session<M> {
         self.life.is_quiescing() && self.epochs.flush() == Flush::Retiring
     }
 
-    /// The daemon could not write what it has. Who waits for that hears of it, by EIO (ENOSYS would have the kernel take
-    /// every later fsync for done); the others go on, and what they do stays in the op-log.
+    /// The daemon could not write what it has. Who waits for that hears of it, by EIO (ENOSYS would
+    /// have the kernel take every later fsync for done); the others go on, and what they do stays
+    /// in the op-log.
     fn flush_failed(&mut self, errno: i32, now: u64) {
         self.control().count_failed_checkpoint(if errno > 0 { errno } else { EIO });
         self.epochs.fail(now);
@@ -200,8 +202,8 @@ impl<M: Memory> Session<M> {
         self.end_checkpoint();
     }
 
-    /// Checkpoints have not reached the image for long: who waits for that hears of it. What they wrote stays in overlay and
-    /// op-log, so that a later one that is safe has it too.
+    /// Checkpoints have not reached the image for long: who waits for that hears of it. What they
+    /// wrote stays in overlay and op-log, so that a later one that is safe has it too.
     pub fn fail_syncs(&mut self) {
         self.epochs.want_none();
         let durable = self.epochs.durable();
@@ -265,7 +267,8 @@ impl<M: Memory> Session<M> {
         self.tasks.resume(task, |task| task.flow.set_done(over));
     }
 
-    /// Whether a request waits for a checkpoint to make room in the op-log. One that has begun does not.
+    /// Whether a request waits for a checkpoint to make room in the op-log. One that has begun does
+    /// not.
     pub(crate) fn is_held_up(&mut self, parked: &mut Parked, request: &Request<'_>) -> bool {
         let begun =
             |resent: Resent| !matches!(resent.progress, Progress::Unseen | Progress::Untouched);
@@ -279,8 +282,8 @@ impl<M: Memory> Session<M> {
         parked.waits.for_room
     }
 
-    /// A request that asks for what was written to be safe: it is answered when the epoch in which it
-    /// came is. The daemon need not hear of it.
+    /// A request that asks for what was written to be safe: it is answered when the epoch in which
+    /// it came is. The daemon need not hear of it.
     pub(crate) fn sync_step(&mut self, parked: &mut Parked, request: &Request<'_>) -> Option<Step> {
         if !self.holds_syncs() || !SYNCS.has(request.opcode()) {
             return None;

@@ -1,5 +1,5 @@
-//! Files that are open and unlinked, or renamed over (see [`over`]): no successor could find them any more, so
-//! they live on under a hidden name until their last handle is released.
+//! Files that are open and unlinked, or renamed over (see [`over`]): no successor could find them
+//! any more, so they live on under a hidden name until their last handle is released.
 //!
 //! | module | answers |
 //! | --- | --- |
@@ -88,8 +88,8 @@ impl<M: Memory> Session<M> {
             .then_some((node, parent))
     }
 
-    /// Whether a file is open, or will be by a request that is under way: the daemon may have it open already, and the
-    /// kernel lets names go meanwhile.
+    /// Whether a file is open, or will be by a request that is under way: the daemon may have it
+    /// open already, and the kernel lets names go meanwhile.
     fn is_in_use(&self, node: Node) -> bool {
         self.store.opens(node) > 0 || self.is_being_opened(node)
     }

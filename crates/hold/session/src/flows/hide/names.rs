@@ -1,4 +1,5 @@
-//! Hidden names, on record before the daemon can know them, and the errand that removes a hidden file.
+//! Hidden names, on record before the daemon can know them, and the errand that removes a hidden
+//! file.
 
 use crate::flows::flow::{Errand, Flow};
 use crate::flows::hide::state::Question;
@@ -129,7 +130,8 @@ impl<M: Memory> Session<M> {
         Step::ask(build::unlink(ids, &name), Question::RemoveHidden { node })
     }
 
-    /// Whether the daemon is at work on a hidden file's names: they are on record before they are there.
+    /// Whether the daemon is at work on a hidden file's names: they are on record before they are
+    /// there.
     fn is_moving(&self, file: Node) -> bool {
         let moves = |asked: &Injection| match asked {
             Injection::Hide(question) => question.moves() == Some(file),

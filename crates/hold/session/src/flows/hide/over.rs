@@ -1,5 +1,5 @@
-//! Renames over an open file: the file lives on under a hidden name, the rename goes on, and if that fails the file has
-//! its own name back.
+//! Renames over an open file: the file lives on under a hidden name, the rename goes on, and if
+//! that fails the file has its own name back.
 
 use crate::flows::flow::{Parked, Task};
 use crate::flows::hide::state::{Hide, Question};
@@ -39,9 +39,9 @@ impl<M: Memory> Session<M> {
         }
         // Where links are nodes of their own, the daemon must also move the open file's node to the
         // hidden name, or that node has no name after the rename over it and cannot be opened again
-        // (and libfuse leaves a hidden file of its own behind at a crash). A rename onto a link of the
-        // same file changes nothing but the daemon's nodes. So also where the link exists already,
-        // which a dead generation had made: the hidden name is this file's alone.
+        // (and libfuse leaves a hidden file of its own behind at a crash). A rename onto a link of
+        // the same file changes nothing but the daemon's nodes. So also where the link exists
+        // already, which a dead generation had made: the hidden name is this file's alone.
         self.hidden.note_link(one_node);
         self.with_parked(id, |parked| {
             parked.hide = if one_node { Hide::Kept } else { Hide::NoLink };
@@ -63,12 +63,14 @@ impl<M: Memory> Session<M> {
         self.with_parked(id, |parked| parked.hide = Hide::Kept);
     }
 
-    /// Removes the name that a request renames over, now that its open file has a hidden one, if the two files of the
-    /// request may be one: a daemon that gives each link a node of its own gets such requests. The hidden name is a
-    /// link as well, and rename(2) does nothing between two links of a file. So the RENAME to the hidden name has left
-    /// the target in place, and the request would leave its source, which the kernel takes for gone. Without belay it
-    /// is gone: libfuse hides an open target by RENAME alone. To do this twice, in a successor, does no harm: the file
-    /// has its hidden name, and a rename that was carried out does not come here again.
+    /// Removes the name that a request renames over, now that its open file has a hidden one, if
+    /// the two files of the request may be one: a daemon that gives each link a node of its own
+    /// gets such requests. The hidden name is a link as well, and rename(2) does nothing between
+    /// two links of a file. So the RENAME to the hidden name has left the target in place, and the
+    /// request would leave its source, which the kernel takes for gone. Without belay it is gone:
+    /// libfuse hides an open target by RENAME alone. To do this twice, in a successor, does no
+    /// harm: the file has its hidden name, and a rename that was carried out does not come here
+    /// again.
     pub(crate) fn drop_target(
         &mut self,
         parked: &mut Parked,
@@ -87,7 +89,8 @@ impl<M: Memory> Session<M> {
         Some(Step::ask(unlink, Question::DropTarget))
     }
 
-    /// Whether two nodes can be links of one file: unless their inode numbers are different and mean something.
+    /// Whether two nodes can be links of one file: unless their inode numbers are different and
+    /// mean something.
     fn may_be_one_file(&self, one: Node, other: Node) -> bool {
         self.store.kind(one) == self.store.kind(other)
             && (self.store.ino(one) == self.store.ino(other)
@@ -96,9 +99,9 @@ impl<M: Memory> Session<M> {
                 || self.volatile())
     }
 
-    /// A rename over an open file has failed (`error`: the reply's): the file's hidden second name goes again, or its first
-    /// comes back, before the caller hears of it. So whoever dies in between has a successor that begins anew. Gives
-    /// whether there is something to be undone.
+    /// A rename over an open file has failed (`error`: the reply's): the file's hidden second name
+    /// goes again, or its first comes back, before the caller hears of it. So whoever dies in
+    /// between has a successor that begins anew. Gives whether there is something to be undone.
     pub(crate) fn undoes(&mut self, unique: u64, opcode: Opcode, error: i32) -> bool {
         if !matches!(opcode, Opcode::RENAME | Opcode::RENAME2) {
             return false;
@@ -189,8 +192,9 @@ impl<M: Memory> Session<M> {
         self.store.node_flag(node, NodeFlags::LONE, false);
     }
 
-    /// The daemon says how many links a file has, in answer to the request `unique`. After a rename over the name of one that
-    /// belay has linked for that, some say two for ever: that is told, once in a mount.
+    /// The daemon says how many links a file has, in answer to the request `unique`. After a rename
+    /// over the name of one that belay has linked for that, some say two for ever: that is told,
+    /// once in a mount.
     pub(crate) fn check_links(&mut self, node: Node, unique: u64, nlink: u32) {
         let both = NodeFlags::HIDDEN | NodeFlags::LONE;
         if !self.store.node_flags(node).contains(both) {

@@ -33,7 +33,8 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// The daemon's numbers do not tell which of two files is which: an exchange of them may be made twice.
+    /// The daemon's numbers do not tell which of two files is which: an exchange of them may be
+    /// made twice.
     fn tell_of_exchange(&self, request: &Request<'_>) {
         let names = request.names();
         let path = |key: Option<u64>, name: Option<&[u8]>| {

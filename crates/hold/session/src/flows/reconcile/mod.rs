@@ -162,9 +162,11 @@ impl<M: Memory> Session<M> {
                 self.report(parked, row.id, 0, row.reason);
                 parked.resent = None;
                 if resent.progress == Progress::Logged {
-                    // What was looked at before it was given to the dead generation was as it should be.
+                    // What was looked at before it was given to the dead generation was as it
+                    // should be.
                     parked.presence = Presence::There;
-                    // And its names as they are now must not keep the successor from doing it again, step by step.
+                    // And its names as they are now must not keep the successor from doing it
+                    // again, step by step.
                     parked.looked.names = u8::MAX;
                 }
                 None

@@ -12,9 +12,9 @@ use belay_wire::errno::ENODATA;
 use belay_wire::{Opcode, Request, build};
 
 impl<M: Memory> Session<M> {
-    /// The kernel does not look whether an attribute is there before it has it removed. So that its absence after a crash means
-    /// that it was removed, no request of the kernel's goes to a daemon without it: the daemon is asked by one of belay's own,
-    /// and its answer is passed on.
+    /// The kernel does not look whether an attribute is there before it has it removed. So that its
+    /// absence after a crash means that it was removed, no request of the kernel's goes to a daemon
+    /// without it: the daemon is asked by one of belay's own, and its answer is passed on.
     pub(crate) fn presence_step(
         &mut self,
         parked: &mut Parked,
@@ -47,7 +47,8 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// Whether it need not be asked: nothing is left of a request without an answer, or the daemon's records tell.
+    /// Whether it need not be asked: nothing is left of a request without an answer, or the
+    /// daemon's records tell.
     pub(crate) fn knows_presence(&self) -> bool {
         self.leaves_nothing() || self.life.keeps_records()
     }

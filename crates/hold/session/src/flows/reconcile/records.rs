@@ -1,7 +1,7 @@
 //! Daemons that keep records of what they have done (policy `records`).
 //!
-//! A successor is asked for the record of a request that was in flight, see [`belay_wire::record`]. If there is none, nothing of the
-//! request has happened.
+//! A successor is asked for the record of a request that was in flight, see [`belay_wire::record`].
+//! If there is none, nothing of the request has happened.
 
 use crate::decision::Finding;
 use crate::flows::flow::Parked;

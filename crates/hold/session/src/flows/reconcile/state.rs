@@ -1,4 +1,5 @@
-//! What is known of a request that was in flight at a crash, and what a successor is asked about it.
+//! What is known of a request that was in flight at a crash, and what a successor is asked about
+//! it.
 
 use crate::decision::{Finding, Progress};
 use crate::parts::caller::Asker;

@@ -1,5 +1,5 @@
-//! Opening handles again in a successor, without what an open does only once. A file whose mode forbids it by now is made
-//! accessible for an instant.
+//! Opening handles again in a successor, without what an open does only once. A file whose mode
+//! forbids it by now is made accessible for an instant.
 
 use crate::flows::flow::Errand;
 use crate::flows::restore::missing::Missed;
@@ -120,13 +120,15 @@ impl<M: Memory> Session<M> {
 
     /// The flags to open again with what was opened with `flags`.
     pub(crate) fn flags_again(&self, flags: u32) -> u32 {
-        // What CREATE makes without O_APPEND, OPEN may open with it: the end of a file is not where each write of the kernel's goes.
+        // What CREATE makes without O_APPEND, OPEN may open with it: the end of a file is not where
+        // each write of the kernel's goes.
         let ignored = if self.is_made_plain(flags) { O_APPEND } else { 0 };
         flags & !ONCE_ONLY & !ignored
     }
 
-    /// A request comes again. If it writes at the end of a file, and files are stored one by one, it goes to the place that the
-    /// kernel named, as those that were answered do: what it had begun may have moved the end (MooseFS keeps the place for it).
+    /// A request comes again. If it writes at the end of a file, and files are stored one by one,
+    /// it goes to the place that the kernel named, as those that were answered do: what it had
+    /// begun may have moved the end (MooseFS keeps the place for it).
     pub(crate) fn note_append(&mut self, message: &[u8]) {
         if !self.buffers_files() {
             return;
@@ -193,8 +195,8 @@ impl<M: Memory> Session<M> {
         self.tasks.resume(task, |_| {});
     }
 
-    /// Whether a file has a mode that only belay is to see: nobody else's request goes to the daemon meanwhile, which could be let
-    /// through by it, or tell of it.
+    /// Whether a file has a mode that only belay is to see: nobody else's request goes to the
+    /// daemon meanwhile, which could be let through by it, or tell of it.
     #[inline]
     pub(crate) fn shows_wide_mode(&self) -> bool {
         self.restored.is_reopening_any() && self.has_widened()

@@ -15,7 +15,8 @@ use belay_wire::errno::ESTALE;
 use belay_wire::request::HEADER;
 use belay_wire::{Opcode, OpcodeSet, Request, build, get_u64, node_fields};
 
-/// Requests that neither change a file nor see its content, and to which it is all one who has locked it.
+/// Requests that neither change a file nor see its content, and to which it is all one who has
+/// locked it.
 const LOOKS: OpcodeSet = OpcodeSet::new(&[
     Opcode::LOOKUP,
     Opcode::GETATTR,
@@ -28,7 +29,8 @@ const LOOKS: OpcodeSet = OpcodeSet::new(&[
 ]);
 
 impl<M: Memory> Session<M> {
-    /// Whether a request is about a file whose locks are not all taken again, and does more than to look at it.
+    /// Whether a request is about a file whose locks are not all taken again, and does more than to
+    /// look at it.
     #[inline]
     pub(crate) fn awaits_locks(&self, request: &Request<'_>) -> bool {
         !self.tasks.is_empty() && self.relock_for(request).is_some()
@@ -49,15 +51,16 @@ impl<M: Memory> Session<M> {
         self.tasks.iter().find(takes).map(|task| task.id)
     }
 
-    /// Where in front of `at` a request that was in flight is settled: locks that it does not need are taken again later, or
-    /// daemons that live for a moment only would come to nothing else.
+    /// Where in front of `at` a request that was in flight is settled: locks that it does not need
+    /// are taken again later, or daemons that live for a moment only would come to nothing else.
     pub(crate) fn before_relocks(&self, at: usize) -> usize {
         let waits = |task: &Task| matches!(task.flow, Flow::Relock(_)) && task.wait == Wait::Ready;
         let before = self.tasks.iter().take(at).rev().take_while(|task| waits(task)).count();
         at - before
     }
 
-    /// Takes a lock again: before anything else is done with its file and before any new work, or somebody else could take it.
+    /// Takes a lock again: before anything else is done with its file and before any new work, or
+    /// somebody else could take it.
     pub(crate) fn relock_step(&mut self, errand: Errand<Lock>) -> Step {
         let lock = errand.about;
         let Some(handle) = self.store.handle_by_key(lock.handle) else {

@@ -1,13 +1,16 @@
-//! Names that this life's daemon has been asked for. The kernel keeps names across a crash, and so asks a successor to
-//! remove or move one that it has never been asked to look up, which some daemons take for impossible, and die of.
-//! Such a name is looked up first, in the name of who asks.
+//! Names that this life's daemon has been asked for. The kernel keeps names across a crash, and so
+//! asks a successor to remove or move one that it has never been asked to look up, which some
+//! daemons take for impossible, and die of. Such a name is looked up first, in the name of who
+//! asks.
 //!
-//! Only in lives after the first. What has been asked for is known by a table of fixed size; what that has lost is looked
-//! up once more, which does no harm. A lookup that gives the daemon's node to nobody is taken back when the request that
-//! it was made for is answered, and not before: until then the daemon knows the name by it.
+//! Only in lives after the first. What has been asked for is known by a table of fixed size; what
+//! that has lost is looked up once more, which does no harm. A lookup that gives the daemon's node
+//! to nobody is taken back when the request that it was made for is answered, and not before: until
+//! then the daemon knows the name by it.
 //!
-//! The root has no name. Its attributes are what the kernel asks for first where it checks permissions itself, and has still
-//! after a crash; some daemons set up what they have of the root only then.
+//! The root has no name. Its attributes are what the kernel asks for first where it checks
+//! permissions itself, and has still after a crash; some daemons set up what they have of the root
+//! only then.
 
 use crate::flows::flow::{Parked, Task};
 use crate::flows::hide::state::Hide;
@@ -55,8 +58,8 @@ fn borrower(task: &Task) -> u64 {
 }
 
 impl<M: Memory> Session<M> {
-    /// Has so many names at most be known to have been asked for, of which none is known now. For tests: a name is lost
-    /// from the table by chance, and with one bucket at the next name.
+    /// Has so many names at most be known to have been asked for, of which none is known now. For
+    /// tests: a name is lost from the table by chance, and with one bucket at the next name.
     pub fn know_names(&mut self, buckets: usize) {
         self.restored.know_names(buckets);
     }
@@ -72,8 +75,9 @@ impl<M: Memory> Session<M> {
         self.restored.meet(|| parent, name);
     }
 
-    /// The first name of a request from the op-log that this life's daemon has not been asked for, with its number.
-    /// `looked`: the names that were looked up for it, a bit each, which the table may have lost since.
+    /// The first name of a request from the op-log that this life's daemon has not been asked for,
+    /// with its number. `looked`: the names that were looked up for it, a bit each, which the table
+    /// may have lost since.
     pub(crate) fn unmet_of<'a>(
         &self,
         request: &Request<'a>,
@@ -87,7 +91,8 @@ impl<M: Memory> Session<M> {
         names.find(|(_, entry)| unmet(*entry)).map(|(at, (_, name))| (at, name))
     }
 
-    /// This life's daemon was asked for the names of such a request, or for the one with this number.
+    /// This life's daemon was asked for the names of such a request, or for the one with this
+    /// number.
     pub(crate) fn meet_logged(&mut self, record: &Record, number: Option<usize>) {
         let facts = &record.facts;
         let header = InHeader { opcode: facts.opcode, nodeid: facts.node, ..InHeader::default() };
@@ -123,7 +128,8 @@ impl<M: Memory> Session<M> {
 
     /// Looks up a request's names first.
     pub(crate) fn meet_step(&mut self, parked: &mut Parked, request: &Request<'_>) -> Option<Step> {
-        // Once its file is being hidden, a name may be gone by belay's own hand; it was looked up before.
+        // Once its file is being hidden, a name may be gone by belay's own hand; it was looked up
+        // before.
         if !self.restored.is_successor()
             || !REMOVING.has(request.opcode())
             || parked.hide != Hide::None
@@ -200,7 +206,8 @@ impl<M: Memory> Session<M> {
         let absent = read::<OutHeader>(reply).is_some_and(|header| -header.error == ENOENT)
             || reply.len() > size_of::<OutHeader>() && entry_of(reply).is_none();
         self.tasks.resume(id, |task| {
-            // Of one that came back after a crash, a part may have been done; and of two names, the first is taken away.
+            // Of one that came back after a crash, a part may have been done; and of two names, the
+            // first is taken away.
             let fresh = !task.old;
             if let Some(parked) = task.flow.request_mut() {
                 parked.looked.absent |= absent && fresh && parked.looked.names == 1;
@@ -230,7 +237,8 @@ impl<M: Memory> Session<M> {
         self.tasks.resume(task, |_| {});
     }
 
-    /// The daemon forgets what it was asked to look up for the sake of a request, or an errand, that is over.
+    /// The daemon forgets what it was asked to look up for the sake of a request, or an errand,
+    /// that is over.
     pub(crate) fn give_back(&mut self, lender: u64) {
         let given = self.questions.give_back(lender);
         self.forget_later(given);

@@ -19,7 +19,8 @@ pub(crate) struct Looked {
 pub(crate) enum Question {
     /// LOOKUP that brings a node back under one of its names.
     RestoreNode { node: Node, parent: Node, name: Vec<u8> },
-    /// LOOKUP of a name that the daemon has not been asked for, with the node that it had and is not known.
+    /// LOOKUP of a name that the daemon has not been asked for, with the node that it had and is
+    /// not known.
     Meet { parent: Node, name: Vec<u8>, child: Option<Node> },
     /// GETATTR of the root, before it is opened.
     MeetRoot,

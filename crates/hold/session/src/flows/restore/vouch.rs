@@ -1,9 +1,11 @@
-//! Directories whose inode number is another than before the crash: a daemon may give them a new one itself, when it copies
-//! a directory up, say. Whether it is the same one is told by what is in it: if a file that was below it is found there, under
-//! the same names, with its own number, it is. A directory with nothing known in it, or with other files under these names,
-//! has been replaced.
+//! Directories whose inode number is another than before the crash: a daemon may give them a new
+//! one itself, when it copies a directory up, say. Whether it is the same one is told by what is in
+//! it: if a file that was below it is found there, under the same names, with its own number, it
+//! is. A directory with nothing known in it, or with other files under these names, has been
+//! replaced.
 //!
-//! Files are never known by their names alone (but see `VOLATILE_INODES`): behind the mount these may have been exchanged.
+//! Files are never known by their names alone (but see `VOLATILE_INODES`): behind the mount these
+//! may have been exchanged.
 
 use crate::flows::flow::Parked;
 use crate::flows::restore::missing::Missed;
@@ -128,9 +130,9 @@ impl<M: Memory> Session<M> {
         Some(way)
     }
 
-    /// The directory that a LOOKUP is to find and that this life's daemon does not know: with another number it would be
-    /// taken for a new one, and what is below the old one would be lost. One look into the record for each LOOKUP in
-    /// lives after the first.
+    /// The directory that a LOOKUP is to find and that this life's daemon does not know: with
+    /// another number it would be taken for a new one, and what is below the old one would be lost.
+    /// One look into the record for each LOOKUP in lives after the first.
     fn led_to(&self, request: &Request<'_>) -> Option<Node> {
         if !self.restored.is_successor() || request.opcode() != Opcode::LOOKUP {
             return None;
@@ -161,7 +163,8 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// Whether an entry of a listing would take the place of such a directory: the kernel is to ask for it by itself.
+    /// Whether an entry of a listing would take the place of such a directory: the kernel is to ask
+    /// for it by itself.
     pub(crate) fn displaces(&self, parent: Node, name: &[u8], entry: &EntryOut) -> bool {
         self.restored.is_successor()
             && self.store.child(parent, name).is_some_and(|node| {

@@ -1,4 +1,5 @@
-//! What the daemon's answers mean: where nodes are, and whether a request came out as it did before.
+//! What the daemon's answers mean: where nodes are, and whether a request came out as it did
+//! before.
 
 use super::state::{Access, Forwarded, Issue, Opened, RollForward, Told};
 use super::{EIO, NO_ROOM, is_of_directory};

@@ -1,4 +1,5 @@
-//! What the daemon is asked for a record: where its nodes are, to open a file, and the request itself.
+//! What the daemon is asked for a record: where its nodes are, to open a file, and the request
+//! itself.
 
 use super::state::{Access, Forwarded, Issue, RollForward};
 use super::{O_RDWR, is_of_directory};
@@ -25,7 +26,8 @@ const O_ACCMODE: u32 = 3;
 const O_EXCL: u32 = 0o200;
 
 impl<M: Memory> Session<M> {
-    /// What the daemon is asked next for a record; `None` if that is all. Of a WRITE, the message without its data.
+    /// What the daemon is asked next for a record; `None` if that is all. Of a WRITE, the message
+    /// without its data.
     pub(super) fn next_of(
         &mut self,
         issue: &Issue,
@@ -121,8 +123,8 @@ impl<M: Memory> Session<M> {
         Some(Ok((message, Forwarded::Issue(forward.run))))
     }
 
-    /// LOOKUP of a name of the request that this life's daemon has not been asked for. `places`: the ids of its nodes;
-    /// `looked`: the names that were looked up for it, a bit each.
+    /// LOOKUP of a name of the request that this life's daemon has not been asked for. `places`:
+    /// the ids of its nodes; `looked`: the names that were looked up for it, a bit each.
     fn next_to_meet(
         &mut self,
         request: &Request<'_>,
@@ -132,14 +134,16 @@ impl<M: Memory> Session<M> {
     ) -> Option<(Vec<u8>, Forwarded)> {
         let facts = &issue.record.facts;
         let (number, name) = self.unmet_of(request, looked)?;
-        // The first name is in the request's own directory, the second in that which a rename goes to.
+        // The first name is in the request's own directory, the second in that which a rename goes
+        // to.
         let (_, parent) = places.get(number)?;
         let ids = self.questions.ids(*parent);
         let ids = Ids { uid: facts.uid, gid: facts.gid, pid: facts.pid, ..ids };
         Some((build::lookup(ids, name), Forwarded::Meet(number)))
     }
 
-    /// A file that is to be made, where files are stored one by one: it may be there, and it may have another name by now.
+    /// A file that is to be made, where files are stored one by one: it may be there, and it may
+    /// have another name by now.
     fn next_of_create(
         &mut self,
         issue: &Issue,
@@ -176,8 +180,8 @@ impl<M: Memory> Session<M> {
         Some(Ok((build::request(ids, Opcode::CREATE, &parts), Forwarded::Issue(0))))
     }
 
-    /// A change of a file's attributes by the handle that the roll-forward has, where files are stored one by one; an OPEN
-    /// that emptied it is one.
+    /// A change of a file's attributes by the handle that the roll-forward has, where files are
+    /// stored one by one; an OPEN that emptied it is one.
     fn next_of_change(
         &mut self,
         issue: &Issue,
@@ -204,8 +208,8 @@ impl<M: Memory> Session<M> {
         Some(Ok((build::setattr(ids, &set), Forwarded::Issue(0))))
     }
 
-    /// What is asked next to open a node for writing. What a crash leaves of a widened mode is dropped with
-    /// everything else.
+    /// What is asked next to open a node for writing. What a crash leaves of a widened mode is
+    /// dropped with everything else.
     fn open_for(&mut self, key: u64, forward: &RollForward) -> (Vec<u8>, Forwarded) {
         let id = forward.ids.get(&key).map_or(1, |told| told.id);
         let ids = self.questions.ids(id);

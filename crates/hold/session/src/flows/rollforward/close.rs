@@ -1,8 +1,9 @@
-//! When the roll-forward closes what it has opened to write to it: before the file's name goes, when it has many open,
-//! and at the end, unless an application goes on with it.
+//! When the roll-forward closes what it has opened to write to it: before the file's name goes,
+//! when it has many open, and at the end, unless an application goes on with it.
 //!
-//! Daemons of libfuse's high level keep a file that is open when its name goes, under a name of their own. Its
-//! inode number, and its room, would not be free then for what comes next, as they were before the crash.
+//! Daemons of libfuse's high level keep a file that is open when its name goes, under a name of
+//! their own. Its inode number, and its room, would not be free then for what comes next, as they
+//! were before the crash.
 
 use super::state::{Issue, Opened, RollForward};
 use crate::session::Session;
@@ -15,11 +16,12 @@ const MOST: usize = 64;
 const O_ACCMODE: u32 = 3;
 
 impl<M: Memory> Session<M> {
-    /// The roll-forward is over, and has files open. Where one application has such a file open for writing, that becomes
-    /// its handle: all that was done by it since the checkpoint was done by this one, and some daemons (fusefat) cannot go
-    /// on writing by one that comes later.
+    /// The roll-forward is over, and has files open. Where one application has such a file open for
+    /// writing, that becomes its handle: all that was done by it since the checkpoint was done by
+    /// this one, and some daemons (fusefat) cannot go on writing by one that comes later.
     pub(super) fn hand_over(&mut self, forward: &mut RollForward) {
-        // What is closed already is stored here; and so is everything if nobody will close anything any more.
+        // What is closed already is stored here; and so is everything if nobody will close anything
+        // any more.
         let closing = if forward.files { self.closing() } else { Vec::new() };
         if forward.files && self.control().has(Flags::DISCONNECTED) {
             return;
@@ -49,7 +51,8 @@ impl<M: Memory> Session<M> {
 }
 
 impl RollForward {
-    /// The node, the daemon's id of it, and the handle that are to be closed now, if any. `ends`: the daemon is to end now.
+    /// The node, the daemon's id of it, and the handle that are to be closed now, if any. `ends`:
+    /// the daemon is to end now.
     pub(super) fn next_to_close(&mut self, ends: bool) -> Option<(u64, u64, Opened)> {
         let key = match &self.current {
             // Not one that the current request needs: it would be opened and closed for ever.
@@ -69,7 +72,8 @@ impl RollForward {
         Some((key, self.ids.get(&key).map_or(1, |told| told.id), opened))
     }
 
-    /// Whether a request sets how long a file is, or the like, without a handle: some daemons keep that with each handle.
+    /// Whether a request sets how long a file is, or the like, without a handle: some daemons keep
+    /// that with each handle.
     fn cuts(&self, key: u64, issue: &Issue) -> bool {
         let facts = &issue.record.facts;
         Opcode(facts.opcode) == Opcode::SETATTR

@@ -1,13 +1,15 @@
-//! Checkpoints in the middle of a roll-forward: so that daemons which die before they come to its end get on all the same,
-//! each a little further.
+//! Checkpoints in the middle of a roll-forward: so that daemons which die before they come to its
+//! end get on all the same, each a little further.
 //!
-//! What the daemon has been given so far it is made to write, as for any checkpoint; it is given nothing else meanwhile. The
-//! store that ends the epoch leaves in the op-log what comes behind, see `belay_oplog`.
+//! What the daemon has been given so far it is made to write, as for any checkpoint; it is given
+//! nothing else meanwhile. The store that ends the epoch leaves in the op-log what comes behind,
+//! see `belay_oplog`.
 //!
-//! A daemon that writes at its end only is ended for it: the log of the next epoch is prepared, and if the daemon comes to a
-//! clean end, the supervisor's store makes that the log. Else nothing has changed. As it costs a start, there is none before
-//! daemons were seen to die on the way. Then the next one is ended when it has come half as far as the last; one that is
-//! ended so lets the next go twice as far. So each gets on whose life is long enough for a start, a record and an end, and
+//! A daemon that writes at its end only is ended for it: the log of the next epoch is prepared, and
+//! if the daemon comes to a clean end, the supervisor's store makes that the log. Else nothing has
+//! changed. As it costs a start, there is none before daemons were seen to die on the way. Then the
+//! next one is ended when it has come half as far as the last; one that is ended so lets the next
+//! go twice as far. So each gets on whose life is long enough for a start, a record and an end, and
 //! when nobody kills them any more, few are ended.
 
 use super::MOST;
@@ -43,7 +45,8 @@ impl<M: Memory> Session<M> {
         self.forward.as_ref().is_some_and(|forward| forward.aim.is_some())
     }
 
-    /// Has a checkpoint made as soon as there can be one, if what was acknowledged is being replayed.
+    /// Has a checkpoint made as soon as there can be one, if what was acknowledged is being
+    /// replayed.
     pub fn want_cut(&mut self) {
         // Without an image there is no checkpoint.
         let may = self.holds_syncs() && !self.is_read_only();
@@ -52,7 +55,8 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// In front of which record of `log` a daemon that writes at its end only is to be ended, if it is; of `cuts`, which may be.
+    /// In front of which record of `log` a daemon that writes at its end only is to be ended, if it
+    /// is; of `cuts`, which may be.
     pub(super) fn aim(&self, log: &Oplog<M>, cuts: &[bool]) -> Option<usize> {
         let control = self.control();
         let now = self.epochs.current() as u32;
@@ -74,7 +78,8 @@ impl<M: Memory> Session<M> {
         };
         let records = records.max(1);
         control.set_forward_aim(now, u32::try_from(records).unwrap_or(u32::MAX));
-        // The last one that is not too far, or else the first. In front of the first record nothing is gained.
+        // The last one that is not too far, or else the first. In front of the first record nothing
+        // is gained.
         let may = |at: &usize| *at > heads && cuts.get(*at).is_some_and(|may| *may);
         let far = heads.saturating_add(records).min(cuts.len());
         (heads..=far).rev().find(may).or_else(|| (far..cuts.len()).find(may))
@@ -119,7 +124,8 @@ impl<M: Memory> Session<M> {
         self.epochs.set_flush(Flush::No);
     }
 
-    /// All is written: prepares the log of the next epoch, before the store that ends this one. `false`: this one goes on.
+    /// All is written: prepares the log of the next epoch, before the store that ends this one.
+    /// `false`: this one goes on.
     pub fn prepare_cut(&mut self) -> bool {
         let Some(mut forward) = self.forward.take() else { return true };
         let done = self.prepare(&mut forward);

@@ -1,9 +1,9 @@
 //! Roll-forward (Membrane, section 3.6): a successor starts on the last checkpoint, and what was
 //! acknowledged since is replayed from the op-log, one request at a time, before anything else.
 //!
-//! Nodes are found by the names that they had when the request was made, or known from a reply that came
-//! here. What the daemon answers is compared with what it answered then; a difference is reported, and
-//! the rest goes on.
+//! Nodes are found by the names that they had when the request was made, or known from a reply that
+//! came here. What the daemon answers is compared with what it answered then; a difference is
+//! reported, and the rest goes on.
 //!
 //! | module | answers |
 //! | --- | --- |
@@ -50,7 +50,8 @@ fn is_of_directory(issue: &Issue) -> bool {
 }
 
 impl RollForward {
-    /// The data of the run of the current WRITE that is issued now, which are issued once; `None` if it is something else.
+    /// The data of the run of the current WRITE that is issued now, which are issued once; `None`
+    /// if it is something else.
     fn take_data(&mut self, what: Forwarded) -> Option<InPlace> {
         let Forwarded::Issue(run) = what else { return None };
         let writes = |issue: &&mut Issue| Opcode(issue.record.facts.opcode) == Opcode::WRITE;
@@ -102,8 +103,8 @@ impl<M: Memory> Session<M> {
         self.forward.is_some()
     }
 
-    /// What the daemon is to take for the time in the request `unique`: when it is replayed, that of
-    /// the first time. CLOCK_REALTIME in nanoseconds.
+    /// What the daemon is to take for the time in the request `unique`: when it is replayed, that
+    /// of the first time. CLOCK_REALTIME in nanoseconds.
     pub fn time_of(&self, unique: u64) -> Option<u64> {
         let asked = self.questions.get(unique)?;
         let Injection::Forward(Forwarded::Issue(_)) = asked.question else { return None };
@@ -234,15 +235,17 @@ impl<M: Memory> Session<M> {
             self.store.begin();
             self.store.bind(node, self.life.ids(), id);
             self.store.set_daemon_count(node, count);
-            // Requests that were under way together may come to other inode numbers in another order;
-            // applications go on seeing the first. How many links it has was not asked: of several, two nodes have one number.
+            // Requests that were under way together may come to other inode numbers in another
+            // order; applications go on seeing the first. How many links it has was not asked: of
+            // several, two nodes have one number.
             self.pin(node, (ino, u32::MAX));
             self.store.commit();
         }
         self.forget_later(forget);
     }
 
-    /// The node with a key, or, if the kernel has forgotten that and asked anew since, the one that has its name.
+    /// The node with a key, or, if the kernel has forgotten that and asked anew since, the one that
+    /// has its name.
     fn node_of(&self, key: u64, names: &Namespace, depth: usize) -> Option<Node> {
         let key = names.renewed(key);
         let live = self.store.node_by_key(key);

@@ -96,7 +96,8 @@ pub(crate) struct RollForward {
     pub(super) stored: Vec<u64>,
     /// In front of which records there can be a checkpoint; none if there is to be none any more.
     pub(super) cuts: Vec<bool>,
-    /// In front of which a daemon that writes at its end only is ended for one, or behind that; `None`: it is not.
+    /// In front of which a daemon that writes at its end only is ended for one, or behind that;
+    /// `None`: it is not.
     pub(super) aim: Option<usize>,
     /// The host wants one.
     pub(super) wanted: bool,

@@ -1,6 +1,6 @@
-//! A file whose length is set while nobody has it open for writing, by a daemon that stores nothing but when a file is closed (policy
-//! `buffer`, until `release`): belay opens the file and closes it again. Its caller does not wait for that, since the change is on record
-//! until it is over.
+//! A file whose length is set while nobody has it open for writing, by a daemon that stores nothing
+//! but when a file is closed (policy `buffer`, until `release`): belay opens the file and closes it
+//! again. Its caller does not wait for that, since the change is on record until it is over.
 
 use crate::flows::flow::{Errand, Flow};
 use crate::flows::step::Step;
@@ -32,7 +32,8 @@ impl<M: Memory> Session<M> {
         self.has_writers(file) || self.stores.has_open(file)
     }
 
-    /// Sees to it that what is on record of a file is stored, if no close that is to come does that.
+    /// Sees to it that what is on record of a file is stored, if no close that is to come does
+    /// that.
     pub(crate) fn close_behind(&mut self, file: u64) {
         let asked = |flow: &Flow| matches!(flow, Flow::CloseBehind(e) if e.about == file);
         if self.by_release()

@@ -1,7 +1,9 @@
-//! Room in the op-log where files are stored one by one (policy `buffer`, docs/buffer.md): a WRITE that finds none waits until
-//! the daemon has stored the file with the most data on record, by a FLUSH of belay's own.
+//! Room in the op-log where files are stored one by one (policy `buffer`, docs/buffer.md): a WRITE
+//! that finds none waits until the daemon has stored the file with the most data on record, by a
+//! FLUSH of belay's own.
 //!
-//! What changes that file waits meanwhile, so that all that is on record of it came before, and its handle stays open.
+//! What changes that file waits meanwhile, so that all that is on record of it came before, and its
+//! handle stays open.
 
 use crate::flows::flow::{Errand, Flow};
 use crate::flows::step::Step;
@@ -16,7 +18,8 @@ use belay_wire::abi::OutHeader;
 use belay_wire::build;
 
 impl<M: Memory> Session<M> {
-    /// Whether files are stored early where the room is short: by a daemon that stores by nothing but a close none can be.
+    /// Whether files are stored early where the room is short: by a daemon that stores by nothing
+    /// but a close none can be.
     pub(crate) fn makes_room(&self) -> bool {
         !self.by_close()
     }
@@ -33,7 +36,8 @@ impl<M: Memory> Session<M> {
         self.stores.is_relieving()
     }
 
-    /// The file with the most data on record that can be stored, and the key of the handle by which all of that came.
+    /// The file with the most data on record that can be stored, and the key of the handle by which
+    /// all of that came.
     fn heaviest(&self) -> Option<(u64, u64)> {
         let weights = self.logged.log()?.weights();
         let files = weights.into_iter().filter(|(file, _)| !self.stores.is_vain(*file));

@@ -1,8 +1,10 @@
-//! Memory that the next WRITE comes to, brought into the processor's cache while nobody waits for it.
+//! Memory that the next WRITE comes to, brought into the processor's cache while nobody waits for
+//! it.
 //!
-//! A WRITE is copied twice: to the op-log when it arrives, to the overlay when the daemon writes it. Both places were used
-//! last an epoch ago. To wait for 64 lines of each is a quarter of what holding a WRITE of 4 KiB costs; to ask for them
-//! before the thread goes to sleep in the kernel is a fifth of that.
+//! A WRITE is copied twice: to the op-log when it arrives, to the overlay when the daemon writes
+//! it. Both places were used last an epoch ago. To wait for 64 lines of each is a quarter of what
+//! holding a WRITE of 4 KiB costs; to ask for them before the thread goes to sleep in the kernel is
+//! a fifth of that.
 
 use belay_memory::Memory;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -1,6 +1,7 @@
 //! When a checkpoint is made, and what is done for it here.
 //!
-//! It can be begun when it is due ([`super::due`]), the epoch before is on the image, and the session is ready.
+//! It can be begun when it is due ([`super::due`]), the epoch before is on the image, and the
+//! session is ready.
 
 use super::Epoch;
 use super::clock;
@@ -94,8 +95,9 @@ impl Epoch<'_> {
         }
     }
 
-    /// Whether a checkpoint on the way of a roll-forward may be made now. One for which the daemon is ended has a pace of its own;
-    /// where the mount is gone it ends anyway, when it has done all, and nobody is there to start others for ever.
+    /// Whether a checkpoint on the way of a roll-forward may be made now. One for which the daemon
+    /// is ended has a pace of its own; where the mount is gone it ends anyway, when it has done
+    /// all, and nobody is there to start others for ever.
     fn may_cut(&self, session: &Session<Arc<Mapping>>) -> bool {
         match session.ends_for_checkpoints() {
             true => session.is_to_be_cut() && !self.shim.readiness().gone,
@@ -103,8 +105,8 @@ impl Epoch<'_> {
         }
     }
 
-    /// All that the daemon holds is on its image as the overlay has it: the epoch ends. The session is held, so that
-    /// nothing is put on record in between.
+    /// All that the daemon holds is on its image as the overlay has it: the epoch ends. The session
+    /// is held, so that nothing is put on record in between.
     #[cold]
     pub(crate) fn seal(&self, session: &mut Session<Arc<Mapping>>) {
         let alone = self.state.overlay.write().unwrap_or_else(PoisonError::into_inner);
@@ -115,10 +117,12 @@ impl Epoch<'_> {
         if !session.prepare_cut() {
             return;
         }
-        // Who has asked up to now has all that was acknowledged in this one; of one on the way of a roll-forward a part only.
+        // Who has asked up to now has all that was acknowledged in this one; of one on the way of a
+        // roll-forward a part only.
         let whole = !session.is_rolling_forward();
         let asked = self.shim.control().checkpoints_asked();
-        // That one store ends it, and with it what the op-log holds, or, in a roll-forward, what was done of that.
+        // That one store ends it, and with it what the op-log holds, or, in a roll-forward, what
+        // was done of that.
         let sealed = self.overlay().seal();
         drop(alone);
         match sealed {
@@ -134,7 +138,8 @@ impl Epoch<'_> {
         self.shim.tell();
     }
 
-    /// The daemon is given a request of the roll-forward: how long it takes for these is told apart.
+    /// The daemon is given a request of the roll-forward: how long it takes for these is told
+    /// apart.
     pub(crate) fn forwarded(&self) {
         self.state.forwarded.store(now(), Relaxed);
     }

@@ -1,14 +1,16 @@
-//! Whether a checkpoint is due. That is decided here; whether one is made on the way of a roll-forward, which has a pace of its own, in
-//! [`super::Epoch::look`].
+//! Whether a checkpoint is due. That is decided here; whether one is made on the way of a
+//! roll-forward, which has a pace of its own, in [`super::Epoch::look`].
 //!
 //! It is, for each of these reasons:
 //!
-//! - much has collected in the overlay or in the op-log, or less, and a checkpoint costs little now ([`super::pace`]);
+//! - much has collected in the overlay or in the op-log, or less, and a checkpoint costs little now
+//!   ([`super::pace`]);
 //! - the supervisor has asked for one: by its timer, or for a user;
 //! - this life has begun with a roll-forward, which the next life is not to begin with as well;
 //! - the session has somebody waiting for one (fsync, a request that the op-log has no room for).
 //!
-//! Whether it can begin, too, is another question: the epoch before must be on the image, and the session must be ready.
+//! Whether it can begin, too, is another question: the epoch before must be on the image, and the
+//! session must be ready.
 
 use belay_memory::Memory;
 use belay_oplog::Sizes;
@@ -28,7 +30,8 @@ pub(super) struct Due {
 }
 
 impl Due {
-    /// What was asked for before this life is not done in it; what is needed still is asked for again.
+    /// What was asked for before this life is not done in it; what is needed still is asked for
+    /// again.
     pub(super) fn new<M: Memory>(control: &Control<'_, M>) -> Self {
         Self {
             wishes: control.checkpoint_settings(),

@@ -1,7 +1,7 @@
-//! The end of the mount. The kernel gives no notice of it: reads of the device fail, and the daemon would write what it
-//! holds and end. Before it hears of that a last checkpoint is made, so that a daemon that dies while it ends loses
-//! nothing. The requests for it are belay's own and need no kernel; a successor of such a daemon does its roll-forward
-//! in the same way.
+//! The end of the mount. The kernel gives no notice of it: reads of the device fail, and the daemon
+//! would write what it holds and end. Before it hears of that a last checkpoint is made, so that a
+//! daemon that dies while it ends loses nothing. The requests for it are belay's own and need no
+//! kernel; a successor of such a daemon does its roll-forward in the same way.
 
 use super::Epoch;
 use crate::shim::now;
@@ -15,8 +15,8 @@ const PATIENCE: u64 = 30_000_000_000;
 const TRIES: u32 = 20;
 
 impl Epoch<'_> {
-    /// The kernel has said that the mount is gone. Whether the daemon is not to hear of it yet: there may be
-    /// work for it.
+    /// The kernel has said that the mount is gone. Whether the daemon is not to hear of it yet:
+    /// there may be work for it.
     #[cold]
     pub(crate) fn goes_on(&self) -> bool {
         if self.state.destroyed.load(Relaxed) {

@@ -1,6 +1,6 @@
-//! Policy `epoch`: what the daemon writes to its image collects in an overlay until a checkpoint, and what it
-//! has answered in an op-log, so that nothing is lost with what it keeps in its own memory (Membrane,
-//! section 3.5).
+//! Policy `epoch`: what the daemon writes to its image collects in an overlay until a checkpoint,
+//! and what it has answered in an op-log, so that nothing is lost with what it keeps in its own
+//! memory (Membrane, section 3.5).
 //!
 //! | module | answers |
 //! | --- | --- |

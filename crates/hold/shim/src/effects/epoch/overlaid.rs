@@ -48,9 +48,10 @@ impl Epoch<'_> {
         self.overlay().length().ok().and_then(|length| i64::try_from(length).ok())
     }
 
-    /// The daemon has opened `fd`. If that is its image, as the user has named it, and can be written to, or
-    /// is so already by another descriptor, what it reads and writes there goes through the overlay. At the
-    /// first time in its life what the dead generation wrote since the last checkpoint is dropped.
+    /// The daemon has opened `fd`. If that is its image, as the user has named it, and can be
+    /// written to, or is so already by another descriptor, what it reads and writes there goes
+    /// through the overlay. At the first time in its life what the dead generation wrote since the
+    /// last checkpoint is dropped.
     pub(crate) fn opened(&self, fd: c_int, flags: c_int) {
         let reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
         if flags & libc::O_PATH != 0 || (reads && !self.state.opened.load(Relaxed)) {
@@ -99,15 +100,16 @@ impl Epoch<'_> {
             _ if path.to_bytes().starts_with(b"/") => CWD, // nobody looks at it then
             libc::AT_FDCWD => CWD,
             ..0 => return false,
-            // SAFETY: not -1, and the daemon's argument to a call that is being made on this thread. If it is no descriptor
-            // the call below fails, as the daemon's own will.
+            // SAFETY: not -1, and the daemon's argument to a call that is being made on this
+            // thread. If it is no descriptor the call below fails, as the daemon's own will.
             dir => unsafe { BorrowedFd::borrow_raw(dir) },
         };
         rustix::fs::statat(dir, path, flags).is_ok_and(|stat| self.is_image(&stat))
     }
 
-    /// Whether the daemon is about to open a stream on its image, which is `stat`, and must not: what libc reads and
-    /// writes there by itself is not seen here. To look at it before it is opened for writing is allowed, as above.
+    /// Whether the daemon is about to open a stream on its image, which is `stat`, and must not:
+    /// what libc reads and writes there by itself is not seen here. To look at it before it is
+    /// opened for writing is allowed, as above.
     pub(crate) fn refuses_stream(&self, stat: &Stat, reads: bool) -> bool {
         let refused = (!reads || self.state.opened.load(Relaxed)) && self.is_image(stat);
         if refused {

@@ -1,7 +1,8 @@
-//! Whether an early checkpoint costs little. What has collected since the last one is what a crash costs, and memory
-//! that is touched for the first time, or has left the processor's caches, is slow: so a checkpoint may be made long
-//! before it must be. It is, where the committer has nothing to do, and where all early ones together hold requests up
-//! for a small part of the time, however long the daemon takes to write what it holds.
+//! Whether an early checkpoint costs little. What has collected since the last one is what a crash
+//! costs, and memory that is touched for the first time, or has left the processor's caches, is
+//! slow: so a checkpoint may be made long before it must be. It is, where the committer has nothing
+//! to do, and where all early ones together hold requests up for a small part of the time, however
+//! long the daemon takes to write what it holds.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -32,8 +33,9 @@ impl Pace {
         self.ended.store(now, Relaxed);
     }
 
-    /// Whether a checkpoint in the middle of a roll-forward is worth while: what is done since the last one, or since this was
-    /// asked for the first time, takes long enough to be lost, and long compared with what one costs.
+    /// Whether a checkpoint in the middle of a roll-forward is worth while: what is done since the
+    /// last one, or since this was asked for the first time, takes long enough to be lost, and long
+    /// compared with what one costs.
     pub(super) fn allows_cut(&self, now: u64) -> bool {
         let _ = self.ended.compare_exchange(0, now, Relaxed, Relaxed);
         let since = now.saturating_sub(self.ended.load(Relaxed).max(self.begun.load(Relaxed)));

@@ -38,7 +38,8 @@ pub(crate) struct Epochs {
 }
 
 impl Epochs {
-    /// What was asked for before this life is not done in it; what is needed still is asked for again.
+    /// What was asked for before this life is not done in it; what is needed still is asked for
+    /// again.
     pub(crate) fn new<M: Memory>(control: &Control<'_, M>) -> Self {
         Self {
             due: Due::new(control),

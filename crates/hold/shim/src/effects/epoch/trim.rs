@@ -1,7 +1,9 @@
-//! What a long epoch took of the memory is given back when the supervisor finds that it is not used any more.
+//! What a long epoch took of the memory is given back when the supervisor finds that it is not used
+//! any more.
 //!
-//! It is done here, as only who writes and seals knows that nobody uses the memory: the daemon's threads read what is
-//! sealed while the committer, in another process, says that it is on the image.
+//! It is done here, as only who writes and seals knows that nobody uses the memory: the daemon's
+//! threads read what is sealed while the committer, in another process, says that it is on the
+//! image.
 
 use super::Epoch;
 use std::ops::Range;

@@ -1,8 +1,8 @@
-//! Daemons that answer a change and keep it to themselves, where nobody has said so: that is noted, so that it can be told if
-//! they die.
+//! Daemons that answer a change and keep it to themselves, where nobody has said so: that is noted,
+//! so that it can be told if they die.
 //!
-//! Only what is seen can be missed: where a daemon has changed something in a way that is not seen to be part of a request,
-//! nothing is concluded any more.
+//! Only what is seen can be missed: where a daemon has changed something in a way that is not seen
+//! to be part of a request, nothing is concluded any more.
 
 use super::super::policy::Policy;
 use super::super::tag::{self, State, Tag};
@@ -28,12 +28,13 @@ pub(crate) fn is_all_seen<M: Memory>(control: &Control<'_, M>, area: &Area<'_, M
         && area.tally(Tally::Untagged) == 0
 }
 
-/// The most that is said to a pipe or a socket only to wake somebody up: an eventfd's count, one byte of an event loop.
+/// The most that is said to a pipe or a socket only to wake somebody up: an eventfd's count, one
+/// byte of an event loop.
 const WORD: u64 = 8;
 
-/// Whether what a call has done is there when the daemon is not any more. A file without a name (a temporary one that was
-/// removed, a memfd) dies with it, and so does one whose name was drawn at random for this life; a word to a thread of its
-/// own does.
+/// Whether what a call has done is there when the daemon is not any more. A file without a name (a
+/// temporary one that was removed, a memfd) dies with it, and so does one whose name was drawn at
+/// random for this life; a word to a thread of its own does.
 pub(super) fn lasts(call: &Call<'_>) -> bool {
     match call.about {
         About::File(fd) if call.kind == Kind::Send && call.length <= WORD => leads_away(fd),
@@ -45,13 +46,15 @@ pub(super) fn lasts(call: &Call<'_>) -> bool {
     }
 }
 
-/// Whether a connection leads to another machine, or may: what it takes to wake a thread goes elsewhere.
+/// Whether a connection leads to another machine, or may: what it takes to wake a thread goes
+/// elsewhere.
 #[cold]
 fn leads_away(fd: c_int) -> bool {
     let mut family: libc::c_int = 0;
     let mut length = size_of_val(&family) as libc::socklen_t;
     let (at, room) = (&raw mut family, &raw mut length);
-    // SAFETY: both are live, and `length` says how much may be written there; any number may be asked for.
+    // SAFETY: both are live, and `length` says how much may be written there; any number may be
+    // asked for.
     let known =
         unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_DOMAIN, at.cast(), room) == 0 };
     known && family != libc::AF_UNIX
@@ -92,8 +95,8 @@ pub(crate) fn unseen() {
     }
 }
 
-/// The daemon opens a stream of the C library's, with which it writes what is not seen. One that is open since its start, and
-/// only written, is a log.
+/// The daemon opens a stream of the C library's, with which it writes what is not seen. One that is
+/// open since its start, and only written, is a log.
 pub(crate) fn stream(mode: &[u8]) {
     let reads = mode.starts_with(b"r");
     let both = mode.contains(&b'+');
@@ -102,7 +105,8 @@ pub(crate) fn stream(mode: &[u8]) {
     }
 }
 
-/// The daemon tells `fd` something by ioctl(2): a camera that is asked so stores files by it, a file has the blocks of another.
+/// The daemon tells `fd` something by ioctl(2): a camera that is asked so stores files by it, a
+/// file has the blocks of another.
 pub(crate) fn told(fd: c_int) {
     if !is_watching() || !serves() {
         return;
@@ -176,8 +180,8 @@ impl Shim {
         }
     }
 
-    /// The daemon answers with success what may have stored a file (unless that `did_nothing`), or may have left something of
-    /// it on its way.
+    /// The daemon answers with success what may have stored a file (unless that `did_nothing`), or
+    /// may have left something of it on its way.
     #[inline]
     pub(super) fn left(&self, unique: u64, opcode: Opcode, did_nothing: impl FnOnce() -> bool) {
         let sends = self.options.contains(Options::LOSES_UNCONNECTED);

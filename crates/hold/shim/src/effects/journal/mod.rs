@@ -37,8 +37,8 @@ use belay_wire::{Opcode, describe::describe_parts};
 use libc::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Makes an effectful call, or takes what it gave before. `again` is what to do instead of `make` if
-/// it was made and opened something.
+/// Makes an effectful call, or takes what it gave before. `again` is what to do instead of `make`
+/// if it was made and opened something.
 #[inline]
 pub(crate) fn effect<'c>(
     call: impl FnOnce() -> Call<'c>,
@@ -140,8 +140,8 @@ pub(crate) fn read(
     }
 }
 
-/// The calling thread's request is about to do what a journal cannot hold (a file without a lasting name,
-/// a process): it is reconciled.
+/// The calling thread's request is about to do what a journal cannot hold (a file without a lasting
+/// name, a process): it is reconciled.
 pub(crate) fn beyond() {
     let tag = tag::get();
     if let (State::Logged | State::Replaying, Some(shim)) = (tag.state, shim()) {

@@ -44,7 +44,8 @@ impl Shim {
                 Advice::Recorded(entry) => {
                     return self.give_read(&log, &entry, out, moved);
                 }
-                // It has come to where it was: this is new, and the next life has to see it as it is now.
+                // It has come to where it was: this is new, and the next life has to see it as it
+                // is now.
                 Advice::Make if tag.state == State::Logged => {}
                 // What was read then and is not on record, or is read now and was not then.
                 Advice::Make | Advice::Unsettled(_) => {

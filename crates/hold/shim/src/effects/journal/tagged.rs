@@ -1,5 +1,5 @@
-//! Which calls belong to which request: when its log is begun and ended, and when calls cannot be told
-//! apart any more, so that no journal is to be trusted.
+//! Which calls belong to which request: when its log is begun and ended, and when calls cannot be
+//! told apart any more, so that no journal is to be trusted.
 
 use super::super::tag::{self, State, Tag};
 use crate::shim::Shim;
@@ -51,7 +51,8 @@ impl Shim {
         tag::set(Tag { unique, slot, opcode: opcode.0, state, appends, asked, ..Tag::IDLE });
     }
 
-    /// The daemon has answered `unique`, by an error or not. `Some` is the error that its caller gets instead.
+    /// The daemon has answered `unique`, by an error or not. `Some` is the error that its caller
+    /// gets instead.
     pub(crate) fn journal_replied(&self, unique: u64, failed: bool) -> Option<i32> {
         let tag = tag::get();
         if tag.unique != unique {
@@ -67,8 +68,8 @@ impl Shim {
             State::Replaying => self.cut_short(tag, failed),
             _ => None,
         };
-        // What the thread does from now on it does not do for this request, whose slot may be another's
-        // at any time.
+        // What the thread does from now on it does not do for this request, whose slot may be
+        // another's at any time.
         tag::clear();
         error
     }
@@ -95,7 +96,8 @@ impl Shim {
         tag::clear();
     }
 
-    /// Requests are handed between threads in a way that cannot be seen: no journal is to be trusted.
+    /// Requests are handed between threads in a way that cannot be seen: no journal is to be
+    /// trusted.
     #[cold]
     fn void_all(&self) {
         self.tally(Tally::HandedOver);
@@ -103,8 +105,8 @@ impl Shim {
         self.void();
     }
 
-    /// Whatever is in the daemon's hands may have done what its journal does not tell. Gives whether
-    /// anything is that changes something.
+    /// Whatever is in the daemon's hands may have done what its journal does not tell. Gives
+    /// whether anything is that changes something.
     fn void(&self) -> bool {
         let session = self.host.session();
         let mut any = false;
@@ -131,8 +133,8 @@ impl Shim {
         }
     }
 
-    /// A thread without a request makes an effectful call: it may do so for any request that is under
-    /// way, whose journals are of no use then.
+    /// A thread without a request makes an effectful call: it may do so for any request that is
+    /// under way, whose journals are of no use then.
     #[cold]
     pub(super) fn untagged(&self) {
         if !self.host.is_ready() {

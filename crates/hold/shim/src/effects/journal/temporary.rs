@@ -1,9 +1,10 @@
-//! Temporary files whose names are drawn at random (mkstemp(3) and its kin), in a directory for such files. A daemon makes them
-//! for itself: nobody looks for them in a later life, so what is in them dies with it, as if they had no names. Also where it
-//! only draws the name so, and makes the file by another call.
+//! Temporary files whose names are drawn at random (mkstemp(3) and its kin), in a directory for
+//! such files. A daemon makes them for itself: nobody looks for them in a later life, so what is in
+//! them dies with it, as if they had no names. Also where it only draws the name so, and makes the
+//! file by another call.
 //!
-//! Of the names a digest is kept, in a table with a bound: one that is overwritten there is taken for the name of a store, of
-//! which nothing is said.
+//! Of the names a digest is kept, in a table with a bound: one that is overwritten there is taken
+//! for the name of a store, of which nothing is said.
 
 use crate::argument::Text;
 use belay_effects::log::digest;
@@ -20,7 +21,8 @@ static DRAWN: [AtomicU64; NAMES] = [const { AtomicU64::new(0) }; NAMES];
 /// Whether there are any.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// The part of a path that may be drawn: up to the first name below a directory for temporary files.
+/// The part of a path that may be drawn: up to the first name below a directory for temporary
+/// files.
 fn drawn_part(path: &[u8]) -> Option<&[u8]> {
     static OWN: OnceLock<Option<OsString>> = OnceLock::new();
     let own = OWN.get_or_init(|| std::env::var_os("TMPDIR")).as_ref();

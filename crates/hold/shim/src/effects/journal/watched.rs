@@ -1,9 +1,10 @@
-//! The same as [`super::kept`] under the policies `reconcile` and `transaction`, where there is no journal: which request a
-//! thread works on, and whether something of it has left the daemon.
+//! The same as [`super::kept`] under the policies `reconcile` and `transaction`, where there is no
+//! journal: which request a thread works on, and whether something of it has left the daemon.
 //!
-//! What that costs a request: its tag is set and read, in memory of the thread's own. A call of the daemon's is looked at until one
-//! that lasts was seen for the request. Whether what a descriptor leads to lasts is asked of the kernel once for each (fstat(2)):
-//! nothing else tells a store from a cache without a name. There is no lock but where a daemon does keep something, or has a
+//! What that costs a request: its tag is set and read, in memory of the thread's own. A call of the
+//! daemon's is looked at until one that lasts was seen for the request. Whether what a descriptor
+//! leads to lasts is asked of the kernel once for each (fstat(2)): nothing else tells a store from
+//! a cache without a name. There is no lock but where a daemon does keep something, or has a
 //! connection that loses what is under way; then for the requests that change that.
 
 use super::super::tag::{self, State, Tag};

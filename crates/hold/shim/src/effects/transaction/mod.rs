@@ -1,10 +1,10 @@
 //! Transactions on a disk image: what a request writes to it is collected, and reaches it when the
 //! request's reply is decided.
 //!
-//! One transaction is under way at a time: that of the request that the daemon has. Its writes lie in
-//! the request's log in the recorder; the write set is an index over them. A daemon that dies before
-//! its reply is on record has changed nothing; one that dies later has its writes carried out by
-//! its successor ([`super::after`]).
+//! One transaction is under way at a time: that of the request that the daemon has. Its writes lie
+//! in the request's log in the recorder; the write set is an index over them. A daemon that dies
+//! before its reply is on record has changed nothing; one that dies later has its writes carried
+//! out by its successor ([`super::after`]).
 
 pub(crate) mod state;
 pub(crate) mod turn;
@@ -57,9 +57,9 @@ impl Shim {
 impl Transacting<'_> {
     /// Waits until the request before is answered, and makes what is written from then on belong to
     /// `unique`: a daemon with several threads works on one request at a time, so that of what
-    /// another has done to the image each sees all or nothing. (Such daemons hold a lock of their own
-    /// anyway.) What is not answered waits for nobody, and belongs to what is under way. No lock of
-    /// belay's may be held.
+    /// another has done to the image each sees all or nothing. (Such daemons hold a lock of their
+    /// own anyway.) What is not answered waits for nobody, and belongs to what is under way. No
+    /// lock of belay's may be held.
     pub(crate) fn enter(&self, unique: u64, answered: bool) -> Turn {
         let other =
             |transaction: &mut Transaction| transaction.unique != 0 && transaction.unique != unique;
@@ -103,7 +103,8 @@ impl Transacting<'_> {
         }
     }
 
-    /// The image is about to be read otherwise than by a read: what the transaction has written, if anything, must be there.
+    /// The image is about to be read otherwise than by a read: what the transaction has written, if
+    /// anything, must be there.
     pub(crate) fn read_beyond(&self) {
         let mut transaction = self.state.lock();
         if !transaction.write_set.is_empty() {
@@ -134,7 +135,8 @@ impl Transacting<'_> {
         }
     }
 
-    /// `fd` is the image no longer. Asked by `descriptors` alone, which knows whose descriptor it is.
+    /// `fd` is the image no longer. Asked by `descriptors` alone, which knows whose descriptor it
+    /// is.
     pub(crate) fn closed(&self, fd: c_int) {
         // There may be a duplicate of it.
         let other = descriptors::other_image(fd).unwrap_or(-1);
@@ -166,8 +168,8 @@ impl Transacting<'_> {
         }
     }
 
-    /// More than a log holds: what there is goes to the image now. A crash from here on to the reply
-    /// leaves the image in between, and that is said.
+    /// More than a log holds: what there is goes to the image now. A crash from here on to the
+    /// reply leaves the image in between, and that is said.
     #[cold]
     fn tear(&self, transaction: &mut Transaction) {
         let log = self.log_under_way(transaction);
@@ -177,7 +179,8 @@ impl Transacting<'_> {
         transaction.torn = true;
     }
 
-    /// What the daemon has read from the image, `read` bytes into `out`, as its transaction sees it.
+    /// What the daemon has read from the image, `read` bytes into `out`, as its transaction sees
+    /// it.
     pub(crate) fn read(&self, read: isize, out: &mut [u8], offset: i64) -> isize {
         let (Ok(got), Ok(at)) = (usize::try_from(read), u64::try_from(offset)) else { return read };
         if !self.state.differs.load(Relaxed) {
@@ -211,8 +214,8 @@ impl Transacting<'_> {
         Some(0)
     }
 
-    /// The request under way changes something besides the image: whether that happened is not known
-    /// after a crash.
+    /// The request under way changes something besides the image: whether that happened is not
+    /// known after a crash.
     pub(crate) fn aside(&self) {
         let transaction = self.state.lock();
         if transaction.unique != 0 {
@@ -220,7 +223,8 @@ impl Transacting<'_> {
         }
     }
 
-    /// Commits the transaction of `unique`, or, with `None`, that of a request that is not answered.
+    /// Commits the transaction of `unique`, or, with `None`, that of a request that is not
+    /// answered.
     #[inline]
     pub(crate) fn settle(&self, unique: Option<u64>) {
         // A thread that asks for more has mostly answered: no lock for that.
@@ -269,8 +273,8 @@ impl Transacting<'_> {
     }
 }
 
-/// What is committed cannot be carried out. The daemon must not go on as if it were: it ends here, and
-/// its successor tries again.
+/// What is committed cannot be carried out. The daemon must not go on as if it were: it ends here,
+/// and its successor tries again.
 #[cold]
 fn failed(why: &str) -> ! {
     eprintln!(

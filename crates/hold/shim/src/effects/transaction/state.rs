@@ -23,13 +23,13 @@ pub(crate) struct Transactions {
     pub(super) current: CurrentTurn,
     /// None is under way.
     pub(super) idle: Condvar,
-    /// The one under way is not to be answered. Changed under the lock; who took such a request sees
-    /// it without, when it asks for the next.
+    /// The one under way is not to be answered. Changed under the lock; who took such a request
+    /// sees it without, when it asks for the next.
     pub(super) unanswered: AtomicBool,
     /// How many wait for that: most daemons have one thread, and nobody is to be woken.
     pub(super) waiting: AtomicU32,
-    /// The write set is not empty. A thread sees what it wrote itself; one that was told of it by another
-    /// has synchronised with that.
+    /// The write set is not empty. A thread sees what it wrote itself; one that was told of it by
+    /// another has synchronised with that.
     pub(super) differs: AtomicBool,
     /// The descriptor by which the daemon has the image.
     pub(super) fd: AtomicI32,

@@ -1,4 +1,5 @@
-//! Whose turn it is: one request at a time is given to the daemon, and writes to the image are its own.
+//! Whose turn it is: one request at a time is given to the daemon, and writes to the image are its
+//! own.
 
 use belay_recorder::Slot;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,10 +12,11 @@ pub(crate) struct Turn {
     pub(crate) number: Option<u32>,
 }
 
-/// Whose turn it is, by the turn's number (high half), and the slot of its request, plus one (low half;
-/// 0: none, or not known yet). The slot is known under the session's lock only, and put here without
-/// the transaction's: no thread holds both of them. Who puts it there names its turn, in the one step
-/// in which that is compared, so the slot of a request whose turn is over does not become another's.
+/// Whose turn it is, by the turn's number (high half), and the slot of its request, plus one (low
+/// half; 0: none, or not known yet). The slot is known under the session's lock only, and put here
+/// without the transaction's: no thread holds both of them. Who puts it there names its turn, in
+/// the one step in which that is compared, so the slot of a request whose turn is over does not
+/// become another's.
 #[derive(Debug, Default)]
 pub(super) struct CurrentTurn(AtomicU64);
 
@@ -29,8 +31,8 @@ impl CurrentTurn {
         self.0.store(u64::from(self.turn().wrapping_add(1)) << 32, Relaxed);
     }
 
-    /// The request whose turn is `turn` is on record in `slot`. Who works on it reads that after it was
-    /// given to the daemon by this thread, or was told of it by who did.
+    /// The request whose turn is `turn` is on record in `slot`. Who works on it reads that after it
+    /// was given to the daemon by this thread, or was told of it by who did.
     pub(super) fn assign(&self, turn: u32, slot: Option<Slot>) {
         let low = slot.map_or(0, |slot| u64::from(slot.0) + 1);
         let _ = self.0.fetch_update(Relaxed, Relaxed, |word| {

@@ -1,5 +1,5 @@
-//! Asynchronous I/O of POSIX (aio(7)): the C library does it by threads of its own, whose calls are not seen. It is refused
-//! on the image.
+//! Asynchronous I/O of POSIX (aio(7)): the C library does it by threads of its own, whose calls are
+//! not seen. It is refused on the image.
 
 use super::image_io::passes_by;
 use crate::real;

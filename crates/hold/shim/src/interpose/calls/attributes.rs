@@ -44,7 +44,8 @@ pub unsafe extern "C-unwind" fn fchmodat(
 ) -> c_int {
     // SAFETY: the caller's arguments. libc makes up for kernels without fchmodat2(2).
     let make = || unsafe { real::fchmodat(dir, path, mode, flags) as isize };
-    // SAFETY: fchmodat(2) takes a string, or null, which its caller leaves as it is until it returns.
+    // SAFETY: fchmodat(2) takes a string, or null, which its caller leaves as it is until it
+    // returns.
     let path = unsafe { Text::new(path) };
     on_name(Kind::Mode, (dir, path), &[u64::from(mode), flags as u64], make)
 }
@@ -93,7 +94,8 @@ pub unsafe extern "C-unwind" fn fchownat(
 ) -> c_int {
     let numbers = [u64::from(uid), u64::from(gid), flags as u64];
     let make = || syscall!(SYS_fchownat, dir, path, uid, gid, flags);
-    // SAFETY: fchownat(2) takes a string, or null, which its caller leaves as it is until it returns.
+    // SAFETY: fchownat(2) takes a string, or null, which its caller leaves as it is until it
+    // returns.
     let path = unsafe { Text::new(path) };
     on_name(Kind::Owner, (dir, path), &numbers, make)
 }
@@ -116,7 +118,8 @@ pub unsafe extern "C-unwind" fn utimensat(
     flags: c_int,
 ) -> c_int {
     let make = || syscall!(SYS_utimensat, dir, path, times, flags);
-    // SAFETY: utimensat(2) takes a string, or null, which its caller leaves as it is until it returns.
+    // SAFETY: utimensat(2) takes a string, or null, which its caller leaves as it is until it
+    // returns.
     let path = unsafe { Text::new(path) };
     // SAFETY: it takes two times, or null, for which the same holds.
     let times = unsafe { times.cast::<[timespec; 2]>().as_ref() };
@@ -131,7 +134,8 @@ pub unsafe extern "C-unwind" fn utimensat(
 pub unsafe extern "C-unwind" fn futimens(fd: c_int, times: *const timespec) -> c_int {
     let nothing: *const c_char = std::ptr::null();
     let make = || syscall!(SYS_utimensat, fd, nothing, times, 0);
-    // SAFETY: futimens(3) takes two times, or null, which its caller leaves as they are until it returns.
+    // SAFETY: futimens(3) takes two times, or null, which its caller leaves as they are until it
+    // returns.
     let times = unsafe { times.cast::<[timespec; 2]>().as_ref() };
     on_file(Kind::Times, fd, &numbers(times), make) as c_int
 }
@@ -290,7 +294,8 @@ macro_rules! attributes {
             flags: c_int,
         ) -> c_int {
             let make = || syscall!($set_number, of, name, at, len, flags);
-            // SAFETY: setxattr(2) takes strings, or nulls, which its caller leaves as they are until it returns.
+            // SAFETY: setxattr(2) takes strings, or nulls, which its caller leaves as they are
+            // until it returns.
             let about = unsafe { $about(of, name) };
             // SAFETY: it reads `len` bytes at `at`, for which the same holds.
             let value = unsafe { Input::new(at, len) };
@@ -303,7 +308,8 @@ macro_rules! attributes {
         /// As libc's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $remove(of: $of, name: *const c_char) -> c_int {
-            // SAFETY: removexattr(2) takes strings, or nulls, which its caller leaves as they are until it returns.
+            // SAFETY: removexattr(2) takes strings, or nulls, which its caller leaves as they are
+            // until it returns.
             let about = unsafe { $about(of, name) };
             remove(about, || syscall!($remove_number, of, name))
         }

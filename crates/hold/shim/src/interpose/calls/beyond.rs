@@ -26,7 +26,8 @@ macro_rules! passed_on {
 /// Draws a name at random, by `make`, into `template`.
 ///
 /// # Safety
-/// When `make` has not failed, a NUL-terminated string begins at `template` that can be read, and that nobody else writes to.
+/// When `make` has not failed, a NUL-terminated string begins at `template` that can be read, and
+/// that nobody else writes to.
 unsafe fn draw<T>(
     template: *mut c_char,
     make: impl FnOnce() -> T,
@@ -51,7 +52,8 @@ macro_rules! drawn_files {
         pub unsafe extern "C-unwind" fn $name(template: *mut c_char, $($arg: $ty),*) -> c_int {
             // SAFETY: the caller's arguments, unchanged.
             let make = || unsafe { real::$name(template, $($arg),*) };
-            // SAFETY: it fills in its caller's string, which is the caller's alone until this call returns.
+            // SAFETY: it fills in its caller's string, which is the caller's alone until this call
+            // returns.
             unsafe { draw(template, make, |fd| *fd < 0) }
         }
     )*};
@@ -105,7 +107,8 @@ extern "C" fn before_vfork() -> usize {
     real::vfork_address()
 }
 
-/// vfork(2): its child comes back first, into this stack, so there must be no frame of this function by then.
+/// vfork(2): its child comes back first, into this stack, so there must be no frame of this
+/// function by then.
 ///
 /// # Safety
 /// As libc's.

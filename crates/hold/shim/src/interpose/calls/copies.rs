@@ -67,9 +67,9 @@ pub(in crate::interpose) fn splice_here(
     copy(from, to, len, libc::EINVAL, make)
 }
 
-/// A copy within the kernel; `refusal` is what it fails with where it cannot be followed: that at which callers fall back
-/// on reading and writing. What was copied is not given from the record, since the caller's offsets
-/// would not follow: it is done again, and gives the same.
+/// A copy within the kernel; `refusal` is what it fails with where it cannot be followed: that at
+/// which callers fall back on reading and writing. What was copied is not given from the record,
+/// since the caller's offsets would not follow: it is done again, and gives the same.
 fn copy(from: c_int, to: c_int, len: usize, refusal: c_int, make: impl Fn() -> isize) -> isize {
     if passes_by(to) {
         real::set_errno(refusal);

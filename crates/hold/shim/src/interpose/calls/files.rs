@@ -39,7 +39,8 @@ fn look_at(fd: c_int) -> Sink {
     }
 }
 
-/// Whether what is written to `fd` goes to the end of the file: on Linux also what pwrite(2) writes.
+/// Whether what is written to `fd` goes to the end of the file: on Linux also what pwrite(2)
+/// writes.
 fn appends(fd: c_int) -> bool {
     kind_of(fd) == Kind::Append
 }
@@ -143,7 +144,8 @@ pub unsafe extern "C-unwind" fn pread(
     len: size_t,
     offset: off_t,
 ) -> ssize_t {
-    // SAFETY: pread(2) fills at most `len` bytes at `at`, which are its caller's alone until it returns.
+    // SAFETY: pread(2) fills at most `len` bytes at `at`, which are its caller's alone until it
+    // returns.
     let mut into = unsafe { Output::new(at, len) };
     if is_image(fd) {
         return read_image_at(fd, &mut into.alone(), offset);
@@ -212,7 +214,8 @@ macro_rules! writes {
             len: size_t,
             offset: off_t,
         ) -> ssize_t {
-            // SAFETY: pwrite(2) reads `len` bytes at `at`, which its caller leaves as they are until it returns.
+            // SAFETY: pwrite(2) reads `len` bytes at `at`, which its caller leaves as they are
+            // until it returns.
             let part = [unsafe { Input::new(at, len) }];
             write_at(fd, &part, offset, || syscall!(SYS_pwrite64, fd, at, len, offset))
         }
@@ -270,8 +273,9 @@ macro_rules! vectored {
         ) -> ssize_t {
             let at = Some(offset)$(.filter(|offset| *offset != $here))?;
             let make = || syscall!($number, fd, iov, count, offset, 0 $(, $flags)?);
-            // SAFETY: this call takes `count` iovecs at `iov`. What they name it reads, and then its caller leaves that as it
-            // is until it returns; or fills, and then that is its caller's alone for so long.
+            // SAFETY: this call takes `count` iovecs at `iov`. What they name it reads, and then
+            // its caller leaves that as it is until it returns; or fills, and then that is its
+            // caller's alone for so long.
             let parts = unsafe { $parts(iov, usize::try_from(count).unwrap_or(0)) };
             $does(fd, parts, at, make)
         }

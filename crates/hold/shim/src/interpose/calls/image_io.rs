@@ -103,8 +103,9 @@ pub(super) fn write_image_at(fd: c_int, parts: &[Input<'_>], offset: i64) -> isi
     })
 }
 
-/// Does one part after the other of a vectored call that begins at `offset`. `one` is given a part's index and where it
-/// begins, and gives what came of it and how long it is. What is short, or fails, is the last.
+/// Does one part after the other of a vectored call that begins at `offset`. `one` is given a
+/// part's index and where it begins, and gives what came of it and how long it is. What is short,
+/// or fails, is the last.
 fn in_turn(count: usize, offset: i64, mut one: impl FnMut(usize, i64) -> (isize, usize)) -> isize {
     let mut done = 0_isize;
     for index in 0..count {
@@ -120,8 +121,8 @@ fn in_turn(count: usize, offset: i64, mut one: impl FnMut(usize, i64) -> (isize,
     done
 }
 
-/// The image, if `fd` is that, is about to be changed otherwise than by a write. Gives whether that is refused, with errno
-/// set: nothing may pass the overlay by.
+/// The image, if `fd` is that, is about to be changed otherwise than by a write. Gives whether that
+/// is refused, with errno set: nothing may pass the overlay by.
 pub(in crate::interpose) fn passes_by(fd: c_int) -> bool {
     let (true, Some(shim)) = (is_image(fd), shim()) else { return false };
     if shim.policy.is_epoch() {
@@ -135,7 +136,8 @@ pub(in crate::interpose) fn passes_by(fd: c_int) -> bool {
     false
 }
 
-/// As [`passes_by`] if the image is about to be read otherwise than by a read; errno is the caller's to set.
+/// As [`passes_by`] if the image is about to be read otherwise than by a read; errno is the
+/// caller's to set.
 pub(in crate::interpose) fn is_read_by(fd: c_int) -> bool {
     let (true, Some(shim)) = (is_image(fd), shim()) else { return false };
     if shim.policy.is_epoch() {
@@ -159,7 +161,8 @@ pub(super) fn image_length(fd: c_int, length: i64) -> Option<c_int> {
     Some(epoch.set_length(length))
 }
 
-/// How long the daemon is to find its image, if `fd` is that and that may be another length than the disk's.
+/// How long the daemon is to find its image, if `fd` is that and that may be another length than
+/// the disk's.
 pub(super) fn image_end(fd: c_int) -> Option<i64> {
     let epoch = shim().filter(|_| is_image(fd))?.epoch()?;
     epoch.length()
@@ -230,7 +233,8 @@ mappings! {
 
 macro_rules! syncs {
     ($($name:ident, $number:ident;)*) => {$(
-        /// Makes a file durable. Of an image with a transaction under way: once that is carried out.
+        /// Makes a file durable. Of an image with a transaction under way: once that is carried
+        /// out.
         ///
         /// # Safety
         /// As libc's.

@@ -1,5 +1,5 @@
-//! Calls that ask only. What they give is logged with a request that changes something, since it may
-//! have decided by it, and its own changes may have made the answer another.
+//! Calls that ask only. What they give is logged with a request that changes something, since it
+//! may have decided by it, and its own changes may have made the answer another.
 
 use super::image_io::image_end;
 use super::made::syscall;
@@ -37,8 +37,8 @@ fn fill(
     read(kind, digest, into, filled, make, None)
 }
 
-/// fstat(2). Its arguments do not say which file is meant, in a life where descriptors have other numbers:
-/// its answer does.
+/// fstat(2). Its arguments do not say which file is meant, in a life where descriptors have other
+/// numbers: its answer does.
 ///
 /// # Safety
 /// As that of fstat(2).
@@ -119,7 +119,8 @@ pub unsafe extern "C-unwind" fn readlinkat(
     room: size_t,
 ) -> ssize_t {
     let make = || syscall!(SYS_readlinkat, dir, path, into, room);
-    // SAFETY: readlinkat(2) takes a string, or null, which its caller leaves as it is until it returns.
+    // SAFETY: readlinkat(2) takes a string, or null, which its caller leaves as it is until it
+    // returns.
     let path = unsafe { Text::new(path) };
     // SAFETY: it fills at most `room` bytes, which are its caller's alone for so long.
     let into = unsafe { Output::new(into.cast(), room) };
@@ -140,7 +141,8 @@ macro_rules! attributes {
             room: size_t,
         ) -> ssize_t {
             let make = || syscall!($get_call, path, name, into, room);
-            // SAFETY: getxattr(2) takes two strings, or nulls, which its caller leaves as they are until it returns.
+            // SAFETY: getxattr(2) takes two strings, or nulls, which its caller leaves as they are
+            // until it returns.
             let names = unsafe { Text::both(path, name) };
             // SAFETY: it fills at most `room` bytes, which are its caller's alone for so long.
             let into = unsafe { Output::new(into, room) };
@@ -158,7 +160,8 @@ macro_rules! attributes {
             room: size_t,
         ) -> ssize_t {
             let make = || syscall!($list_call, path, into, room);
-            // SAFETY: listxattr(2) takes a string, or null, which its caller leaves as it is until it returns.
+            // SAFETY: listxattr(2) takes a string, or null, which its caller leaves as it is until
+            // it returns.
             let path = unsafe { Text::new(path) };
             // SAFETY: it fills at most `room` bytes, which are its caller's alone for so long.
             let into = unsafe { Output::new(into.cast(), room) };
@@ -184,7 +187,8 @@ pub unsafe extern "C-unwind" fn fgetxattr(
     room: size_t,
 ) -> ssize_t {
     let make = || syscall!(SYS_fgetxattr, fd, name, into, room);
-    // SAFETY: fgetxattr(2) takes a string, or null, which its caller leaves as it is until it returns.
+    // SAFETY: fgetxattr(2) takes a string, or null, which its caller leaves as it is until it
+    // returns.
     let name = unsafe { Text::new(name) };
     // SAFETY: it fills at most `room` bytes, which are its caller's alone for so long.
     let into = unsafe { Output::new(into, room) };
@@ -198,7 +202,8 @@ pub unsafe extern "C-unwind" fn fgetxattr(
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn flistxattr(fd: c_int, into: *mut c_char, room: size_t) -> ssize_t {
     let make = || syscall!(SYS_flistxattr, fd, into, room);
-    // SAFETY: flistxattr(2) fills at most `room` bytes, which are its caller's alone until it returns.
+    // SAFETY: flistxattr(2) fills at most `room` bytes, which are its caller's alone until it
+    // returns.
     let into = unsafe { Output::new(into.cast(), room) };
     fill(Kind::Xattr, (Text::NONE, Text::NONE), into, make)
 }

@@ -1,4 +1,5 @@
-//! How the calls of this folder are made: as raw system calls, and as effects of the request that they belong to.
+//! How the calls of this folder are made: as raw system calls, and as effects of the request that
+//! they belong to.
 
 use crate::argument::Text;
 use crate::effects::journal::{About, Call, arguments, effect};
@@ -8,8 +9,9 @@ use libc::c_int;
 /// Makes a system call and gives its result, -1 with errno set if it fails.
 macro_rules! syscall {
     ($number:ident $(, $argument:expr)* $(,)?) => {
-        // SAFETY: the daemon's own arguments to this system call, unchanged: numbers, and memory for which the contract of the
-        // function that the daemon called vouches, or a type of `argument` for it.
+        // SAFETY: the daemon's own arguments to this system call, unchanged: numbers, and memory
+        // for which the contract of the function that the daemon called vouches, or a type of
+        // `argument` for it.
         unsafe { belay_sys::raw::syscall(libc::$number $(, $argument)*) as isize }
     };
 }
@@ -48,7 +50,8 @@ pub(super) fn on_names(
     effect(call, make, || 0) as c_int
 }
 
-/// An effectful call about an open file. Which one is not compared: the number differs between lives.
+/// An effectful call about an open file. Which one is not compared: the number differs between
+/// lives.
 pub(super) fn on_file(kind: Kind, fd: c_int, numbers: &[u64], make: impl Fn() -> isize) -> isize {
     let call =
         || Call { kind, digest: arguments(kind, &[], numbers), about: About::File(fd), length: 0 };

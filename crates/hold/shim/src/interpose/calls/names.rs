@@ -97,7 +97,8 @@ pub unsafe extern "C-unwind" fn mkdir(path: *const c_char, mode: mode_t) -> c_in
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn mkdirat(dir: c_int, path: *const c_char, mode: mode_t) -> c_int {
     let make = || syscall!(SYS_mkdirat, dir, path, mode);
-    // SAFETY: mkdirat(2) takes a string, or null, which its caller leaves as it is until it returns.
+    // SAFETY: mkdirat(2) takes a string, or null, which its caller leaves as it is until it
+    // returns.
     let path = unsafe { Text::new(path) };
     on_name(Kind::Mkdir, (dir, path), &[u64::from(mode)], make)
 }
@@ -125,7 +126,8 @@ pub unsafe extern "C-unwind" fn mknodat(
 ) -> c_int {
     // The kernel takes 32 bits.
     let make = || syscall!(SYS_mknodat, dir, path, mode, device as c_uint);
-    // SAFETY: mknodat(2) takes a string, or null, which its caller leaves as it is until it returns.
+    // SAFETY: mknodat(2) takes a string, or null, which its caller leaves as it is until it
+    // returns.
     let path = unsafe { Text::new(path) };
     on_name(Kind::Mknod, (dir, path), &[u64::from(mode), device], make)
 }
@@ -208,7 +210,8 @@ pub unsafe extern "C-unwind" fn linkat(
     flags: c_int,
 ) -> c_int {
     let make = || syscall!(SYS_linkat, old_dir, old, new_dir, new, flags);
-    // SAFETY: linkat(2) takes two strings, or nulls, which its caller leaves as they are until it returns.
+    // SAFETY: linkat(2) takes two strings, or nulls, which its caller leaves as they are until it
+    // returns.
     let (old, new) = unsafe { Text::both(old, new) };
     let about = if flags & AT_SYMLINK_FOLLOW == 0 { About::Names } else { About::Link };
     let call = || Call {
@@ -243,7 +246,8 @@ pub unsafe extern "C-unwind" fn symlinkat(
     path: *const c_char,
 ) -> c_int {
     let make = || syscall!(SYS_symlinkat, target, dir, path);
-    // SAFETY: symlinkat(2) takes two strings, or nulls, which its caller leaves as they are until it returns.
+    // SAFETY: symlinkat(2) takes two strings, or nulls, which its caller leaves as they are until
+    // it returns.
     let (target, path) = unsafe { Text::both(target, path) };
     let call = || Call {
         kind: Kind::Symlink,
@@ -272,7 +276,8 @@ pub unsafe extern "C-unwind" fn unlink(path: *const c_char) -> c_int {
 pub unsafe extern "C-unwind" fn unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
     let kind = if flags & AT_REMOVEDIR == 0 { Kind::Unlink } else { Kind::Rmdir };
     let make = || syscall!(SYS_unlinkat, dir, path, flags);
-    // SAFETY: unlinkat(2) takes a string, or null, which its caller leaves as it is until it returns.
+    // SAFETY: unlinkat(2) takes a string, or null, which its caller leaves as it is until it
+    // returns.
     let path = unsafe { Text::new(path) };
     let done = on_name(kind, (dir, path), &[flags as u64], make);
     names_changed();
@@ -346,7 +351,8 @@ pub unsafe extern "C-unwind" fn renameat2(
     }
     let kind = if flags & RENAME_EXCHANGE != 0 { Kind::Exchange } else { Kind::Rename };
     let make = || syscall!(SYS_renameat2, old_dir, old, new_dir, new, flags);
-    // SAFETY: renameat2(2) takes two strings, or nulls, which its caller leaves as they are until it returns.
+    // SAFETY: renameat2(2) takes two strings, or nulls, which its caller leaves as they are until
+    // it returns.
     let (old, new) = unsafe { Text::both(old, new) };
     let done = on_names(kind, (old_dir, old), (new_dir, new), &[u64::from(flags)], make);
     names_changed();

@@ -19,7 +19,8 @@ macro_rules! lengths {
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $by_name(path: *const c_char, length: off_t) -> c_int {
             let make = || syscall!(SYS_truncate, path, length);
-            // SAFETY: truncate(2) takes a string, or null, which its caller leaves as it is until it returns.
+            // SAFETY: truncate(2) takes a string, or null, which its caller leaves as it is until
+            // it returns.
             let path = unsafe { Text::new(path) };
             if is_named(path) {
                 real::set_errno(libc::EOPNOTSUPP);

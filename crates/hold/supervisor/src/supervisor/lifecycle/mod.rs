@@ -1,8 +1,10 @@
-//! What is next in the life of a mount: starts, recoveries, pauses between them, and the steps towards an end.
+//! What is next in the life of a mount: starts, recoveries, pauses between them, and the steps
+//! towards an end.
 //!
-//! [`Lifecycle::on`] takes what has happened and gives what is to be done. It has no clock, no process and no mount: what it must know
-//! comes with the event, and what outlives a supervisor is in the [`Book`]. What is done is the supervisor's (`life.rs`). That a mount
-//! cannot go on at all is found in many places, each of which says so by [`Event::Ends`].
+//! [`Lifecycle::on`] takes what has happened and gives what is to be done. It has no clock, no
+//! process and no mount: what it must know comes with the event, and what outlives a supervisor is
+//! in the [`Book`]. What is done is the supervisor's (`life.rs`). That a mount cannot go on at all
+//! is found in many places, each of which says so by [`Event::Ends`].
 //!
 //! | module | decides |
 //! | --- | --- |
@@ -24,8 +26,8 @@ use crate::ledger::Book;
 use crate::process::Exit;
 use crate::verdict::Next;
 
-/// How long after its end a recovery is concluded (report, statistics), in nanoseconds: on a busy machine that would compete with the
-/// applications, which have just got their answers.
+/// How long after its end a recovery is concluded (report, statistics), in nanoseconds: on a busy
+/// machine that would compete with the applications, which have just got their answers.
 const AFTERWARDS: u64 = SECOND / 200;
 
 /// Where the life of the mount is.
@@ -33,8 +35,8 @@ const AFTERWARDS: u64 = SECOND / 200;
 pub(super) enum Phase {
     /// A daemon starts, and no crash is to be recovered from.
     Starting,
-    /// A daemon starts in the place of one that died, or is about to. `open_ns`: when all was settled that had been in flight; its
-    /// conclusion is due soon.
+    /// A daemon starts in the place of one that died, or is about to. `open_ns`: when all was
+    /// settled that had been in flight; its conclusion is due soon.
     Recovering {
         /// That time.
         open_ns: Option<u64>,
@@ -84,8 +86,8 @@ pub(super) enum Event {
     StartIsDue,
     /// Somebody wants the next start now.
     Hurried { now: u64 },
-    /// The mount is not there any more, and no daemon is there that could learn that. `keeps_epochs`: what was acknowledged has to be
-    /// done again first.
+    /// The mount is not there any more, and no daemon is there that could learn that.
+    /// `keeps_epochs`: what was acknowledged has to be done again first.
     MountGone { keeps_epochs: bool },
     /// Somebody wants the end.
     StopAsked { now: u64 },
@@ -116,7 +118,8 @@ pub(super) enum Command {
     Launch,
     /// Note that the program that was started does not serve, if it is a new one.
     RejectProgram,
-    /// Count a start that has failed, as [`Event::StartFailed`]. `asks`: another program may be tried at once.
+    /// Count a start that has failed, as [`Event::StartFailed`]. `asks`: another program may be
+    /// tried at once.
     FailStart { next: Next, detection: Detection, asks: bool },
     /// Say that what is to be held cannot be started at all.
     Unstartable { why: String },
@@ -166,7 +169,8 @@ impl Lifecycle {
         Self { phase: Phase::Starting, limits }
     }
 
-    /// Whether the daemon serves, and nothing of its start is left; at the end, whether that was so.
+    /// Whether the daemon serves, and nothing of its start is left; at the end, whether that was
+    /// so.
     pub fn serves(&self) -> bool {
         matches!(self.phase, Phase::Serving | Phase::Ended { served: true, .. })
     }
@@ -284,8 +288,8 @@ impl Lifecycle {
         }
     }
 
-    /// Whoever waits for a start need not wait for a mount that has gone; and what starts has not come so far as to learn that, and
-    /// may not for long.
+    /// Whoever waits for a start need not wait for a mount that has gone; and what starts has not
+    /// come so far as to learn that, and may not for long.
     fn mount_gone(&mut self, book: &Book, keeps_epochs: bool) -> Vec<Command> {
         if self.waits(book) {
             let code = book.last_exit.map_or(0, Exit::shell_code);

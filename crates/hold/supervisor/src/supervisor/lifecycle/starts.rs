@@ -1,8 +1,9 @@
 //! When the next start is made, and when no further one is.
 //!
-//! Starts that fail and are made again: what the daemon needs is away (its server, its program, a process to be had), and may come
-//! back. Invariant: such a start counts for no other limit than `--retry-for`, and only a successor that was not killed from outside is
-//! kept waiting: the first start after the death of a daemon that served is made at once.
+//! Starts that fail and are made again: what the daemon needs is away (its server, its program, a
+//! process to be had), and may come back. Invariant: such a start counts for no other limit than
+//! `--retry-for`, and only a successor that was not killed from outside is kept waiting: the first
+//! start after the death of a daemon that served is made at once.
 
 use super::{Command, Lifecycle};
 use crate::clock::SECOND;
@@ -22,9 +23,11 @@ const AT_ONCE: u32 = 3;
 const PAUSES: [u64; 6] = [1, 2, 4, 8, 16, 30];
 /// The longest pause.
 const LONGEST: u64 = 30 * SECOND;
-/// The longest pause where the machine itself lacks something: to look whether that is over costs little.
+/// The longest pause where the machine itself lacks something: to look whether that is over costs
+/// little.
 const SOON: u64 = SECOND;
-/// A daemon that came to serve, and has trouble again so soon without having served anybody, still has the same.
+/// A daemon that came to serve, and has trouble again so soon without having served anybody, still
+/// has the same.
 const SAME: u64 = 60 * SECOND;
 
 /// What the death of a daemon means for the next start.
@@ -103,7 +106,8 @@ impl Lifecycle {
         }
         match death.next {
             Next::Anew => {
-                // A new program that comes so far as to serve, and no further, does not serve either.
+                // A new program that comes so far as to serve, and no further, does not serve
+                // either.
                 let mut commands = Vec::new();
                 if death.is_its_own {
                     commands.push(Command::RejectProgram);
@@ -170,7 +174,8 @@ pub(super) fn not_started(book: &mut Book, passes: bool, why: String) -> Vec<Com
     vec![Command::FailStart { next: Next::Later, detection, asks: true }]
 }
 
-/// Counts what a life was worth. `tried`: its death counts against a request, and that has an end of its own.
+/// Counts what a life was worth. `tried`: its death counts against a request, and that has an end
+/// of its own.
 pub(in crate::supervisor) fn count_worth(
     book: &mut Book,
     now: u64,

@@ -1,4 +1,5 @@
-//! The steps towards an end that was asked for: the daemon is told, has its time, is killed, and is left behind if it does not end.
+//! The steps towards an end that was asked for: the daemon is told, has its time, is killed, and is
+//! left behind if it does not end.
 
 use super::super::parts::deadlines::Due;
 use super::{Command, Lifecycle};
@@ -41,7 +42,8 @@ fn set(book: &mut Book, stop: Stop) -> Command {
 pub(super) fn schedule(book: &Book) -> Command {
     let at = book.stop.and_then(|stop| match stop.at_once {
         false => Some(stop.until_ns),
-        // Once all patience is lost, there is nothing more to do but to wait for the process, and that not for ever.
+        // Once all patience is lost, there is nothing more to do but to wait for the process, and
+        // that not for ever.
         true => stop.killed_ns.map(|at| at.saturating_add(KILLED)),
     });
     at.map_or(Command::Cancel(Due::StopStep), |at| Command::Set(Due::StopStep, at))
@@ -59,7 +61,8 @@ pub(super) fn asked(book: &mut Book, now: u64) -> Vec<Command> {
     vec![set(book, stop)]
 }
 
-/// The mount was taken off: the daemon hears of it by itself, and gets the time that it gets when belay is asked to stop.
+/// The mount was taken off: the daemon hears of it by itself, and gets the time that it gets when
+/// belay is asked to stop.
 pub(super) fn unmounted(book: &mut Book, now: u64) -> Vec<Command> {
     match book.stop {
         Some(_) => Vec::new(),
@@ -126,7 +129,8 @@ impl Lifecycle {
             };
         }
         if self.waits(book) {
-            // Nothing is there that could end by itself, and none that may never come is waited for.
+            // Nothing is there that could end by itself, and none that may never come is waited
+            // for.
             self.begin(book);
             return vec![Command::Cancel(Due::Launch), Command::Force];
         }

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 
-/// Clients of one user at one time. One more takes the place of the one that has asked for nothing for longest, so that nobody
-/// is kept from `belay stop` by those who only hold a connection.
+/// Clients of one user at one time. One more takes the place of the one that has asked for nothing
+/// for longest, so that nobody is kept from `belay stop` by those who only hold a connection.
 const CLIENTS: usize = 64;
 
 /// What a client waits for.
@@ -37,7 +37,8 @@ pub(crate) enum Wait {
 pub(crate) struct Client {
     stream: UnixStream,
     input: Vec<u8>,
-    /// What it has not taken yet of its answer: of one at most, as the next question waits for that.
+    /// What it has not taken yet of its answer: of one at most, as the next question waits for
+    /// that.
     output: Vec<u8>,
     wait: Wait,
     user: u32,
@@ -58,7 +59,8 @@ impl Default for Clients {
 }
 
 impl Clients {
-    /// Takes those who have come to the socket `control` and may ask, and has `epoll` tell of them by their tokens.
+    /// Takes those who have come to the socket `control` and may ask, and has `epoll` tell of them
+    /// by their tokens.
     pub fn accept(&mut self, control: &OwnedFd, epoll: &OwnedFd) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         while let Ok(fd) = accept_with(control, flags) {
@@ -81,7 +83,8 @@ impl Clients {
         }
     }
 
-    /// Closes connections of a user who has too many: the oldest that wait for nothing, else the oldest.
+    /// Closes connections of a user who has too many: the oldest that wait for nothing, else the
+    /// oldest.
     fn make_room(&mut self, user: u32) {
         let of_user = || self.all.iter().filter(|(_, client)| client.user == user);
         if of_user().count() < CLIENTS {
@@ -144,7 +147,8 @@ impl Clients {
 }
 
 impl Client {
-    /// Takes in what it has sent, after what it has not taken yet is sent to it. False if it is gone, or says too much.
+    /// Takes in what it has sent, after what it has not taken yet is sent to it. False if it is
+    /// gone, or says too much.
     pub fn hear(&mut self) -> bool {
         if !self.flush() {
             return false;
@@ -164,7 +168,8 @@ impl Client {
         }
     }
 
-    /// Its next question, which it may ask when it waits for nothing: one at a time, as the rest waits until the answer is out.
+    /// Its next question, which it may ask when it waits for nothing: one at a time, as the rest
+    /// waits until the answer is out.
     pub fn next_line(&mut self) -> Option<Vec<u8>> {
         if !self.is_idle() {
             return None;
@@ -188,7 +193,8 @@ impl Client {
         self.is_idle() && self.input.contains(&b'\n')
     }
 
-    /// Sends an answer, as much as fits into the socket now; the rest waits for its reader. False if the client is gone.
+    /// Sends an answer, as much as fits into the socket now; the rest waits for its reader. False
+    /// if the client is gone.
     pub fn say(&mut self, answer: &Answer) -> bool {
         let line = serde_json::to_vec(answer).ok().filter(|line| line.len() < MAX_ANSWER);
         let too_long = || {

@@ -1,4 +1,5 @@
-//! The process of the daemon: what was started, or what holds the lease; and what it is about to die of.
+//! The process of the daemon: what was started, or what holds the lease; and what it is about to
+//! die of.
 
 use crate::detection::Detection;
 use crate::process::Watched;

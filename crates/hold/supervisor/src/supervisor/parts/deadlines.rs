@@ -1,12 +1,13 @@
 //! When the event loop acts without being told: one queue of deadlines.
 //!
-//! Each deadline is set where its cause arises, and dispatched in one place (`Supervisor::act`). It is in the queue at most once, and
-//! leaves it when it is taken: whoever looks again and again sets it again. A deadline whose cause has vanished is cancelled, or finds
-//! nothing to do.
+//! Each deadline is set where its cause arises, and dispatched in one place (`Supervisor::act`). It
+//! is in the queue at most once, and leaves it when it is taken: whoever looks again and again sets
+//! it again. A deadline whose cause has vanished is cancelled, or finds nothing to do.
 
 use std::collections::BTreeMap;
 
-/// What is due at some time. Of several that are due together, the one that stands first here comes first.
+/// What is due at some time. Of several that are due together, the one that stands first here comes
+/// first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Due {
     /// A recovery that has come to its end is concluded.
@@ -41,7 +42,8 @@ pub(crate) enum Due {
     Stray,
     /// A look at what the daemon has open.
     Opened,
-    /// A look at the recorder's memory and the daemon's process. Nothing announces what may be found.
+    /// A look at the recorder's memory and the daemon's process. Nothing announces what may be
+    /// found.
     Look,
     /// Limits that nothing announces, connections and the mount are looked at, each second.
     Tick,
@@ -83,8 +85,9 @@ impl Deadlines {
         self.0.values().copied().min()
     }
 
-    /// Takes the first that is due by `now` and stands behind `after`. A caller that hands in what it got last goes through the
-    /// queue once, however often the work on one deadline sets the same again.
+    /// Takes the first that is due by `now` and stands behind `after`. A caller that hands in what
+    /// it got last goes through the queue once, however often the work on one deadline sets the
+    /// same again.
     pub fn take_due(&mut self, now: u64, after: Option<Due>) -> Option<Due> {
         let is_next = |due: Due| after.is_none_or(|after| due > after);
         let mut all = self.0.iter();

@@ -27,7 +27,8 @@ pub(crate) struct Turn {
     pub next: u64,
     /// One is called for.
     pub due: bool,
-    /// Whether nobody has asked for anything since the last time; `None` if that is not to be looked at now.
+    /// Whether nobody has asked for anything since the last time; `None` if that is not to be
+    /// looked at now.
     pub idle: Option<bool>,
 }
 
@@ -38,8 +39,8 @@ pub(crate) struct CommitDesk {
     committer: Option<Committer>,
     /// Why there is none though there should be.
     lacking: Option<Failing>,
-    /// The failed try of which those who wait were told last. The daemon that hears of one tells of something new itself, so each try
-    /// is told once, however often it is looked at.
+    /// The failed try of which those who wait were told last. The daemon that hears of one tells of
+    /// something new itself, so each try is told once, however often it is looked at.
     declared: Option<(u64, u32)>,
     /// How many requests there had been when a checkpoint could be asked for last.
     requests: u64,
@@ -106,7 +107,8 @@ impl CommitDesk {
         self.committer.as_ref()?.hanging(now, limit)
     }
 
-    /// When to look next whether one hangs. What begins right after a look that finds nothing hangs at the next one, at the earliest.
+    /// When to look next whether one hangs. What begins right after a look that finds nothing hangs
+    /// at the next one, at the earliest.
     pub fn next_look(&self, now: u64, limit: u64) -> Option<u64> {
         let committer = self.committer.as_ref()?;
         Some(committer.next_look(now, limit).unwrap_or(now.saturating_add(limit)))
@@ -138,8 +140,9 @@ impl CommitDesk {
         self.declared = None;
     }
 
-    /// A checkpoint may be asked for, by now `served` requests and each `pause` nanoseconds. `waits`: somebody waits for one.
-    /// `by_requests`: it is called for if somebody has done something since the last time, too.
+    /// A checkpoint may be asked for, by now `served` requests and each `pause` nanoseconds.
+    /// `waits`: somebody waits for one. `by_requests`: it is called for if somebody has done
+    /// something since the last time, too.
     pub fn turn(
         &mut self,
         now: u64,
@@ -159,8 +162,8 @@ impl CommitDesk {
         Turn { next: now.saturating_add(pause), due, idle: Some(idle) }
     }
 
-    /// Whether memory is to be given back that a long epoch took: when epochs have become short again, or nobody does anything. By now
-    /// they have `held` bytes.
+    /// Whether memory is to be given back that a long epoch took: when epochs have become short
+    /// again, or nobody does anything. By now they have `held` bytes.
     pub fn wants_trim(&mut self, held: u64, idle: bool) -> bool {
         self.bloated |= held > WORTH;
         let wants = self.bloated && (idle || held <= WORTH);

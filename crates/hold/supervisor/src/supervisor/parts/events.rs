@@ -16,8 +16,9 @@ const AT_ONCE: usize = 16;
 pub(crate) struct Events {
     epoll: OwnedFd,
     signals: Signals,
-    /// The committer counts here what it has done, the waker what was refused, the mirror what it cannot do, and who looks elsewhere
-    /// that it is back. Not the daemon's counter: who shares one can fill it, or make it wait.
+    /// The committer counts here what it has done, the waker what was refused, the mirror what it
+    /// cannot do, and who looks elsewhere that it is back. Not the daemon's counter: who shares one
+    /// can fill it, or make it wait.
     counter: OwnedFd,
 }
 
@@ -53,8 +54,8 @@ impl Events {
         epoll::add(&self.epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
     }
 
-    /// Listens to the daemon's event counter. It is never read: the daemon shares its description, and with it the flag by which
-    /// a read waits or does not. Each write to it is an edge.
+    /// Listens to the daemon's event counter. It is never read: the daemon shares its description,
+    /// and with it the flag by which a read waits or does not. Each write to it is an edge.
     ///
     /// # Errors
     /// Those of epoll_ctl(2).
@@ -78,7 +79,8 @@ impl Events {
         &self.epoll
     }
 
-    /// Waits so long; gives the numbers of what has come. An interrupted or failed wait is as good as one without events.
+    /// Waits so long; gives the numbers of what has come. An interrupted or failed wait is as good
+    /// as one without events.
     pub fn wait(&self, limit: &Timespec) -> Vec<u64> {
         let mut room = [const { MaybeUninit::uninit() }; AT_ONCE];
         match epoll::wait(&self.epoll, &mut room, Some(limit)) {

@@ -39,7 +39,8 @@ impl Exits {
         self.last.remove(found).map(|exited| exited.exit)
     }
 
-    /// Whether the SIGKILL of a process that has just ended came from another process, see [`Outsiders::is_one`].
+    /// Whether the SIGKILL of a process that has just ended came from another process, see
+    /// [`Outsiders::is_one`].
     pub fn is_from_outside(&mut self) -> Option<bool> {
         self.outsiders.is_one()
     }

@@ -1,4 +1,5 @@
-//! Who works for the supervisor beside its event loop. It waits for scouts and backtraces only, and with a limit.
+//! Who works for the supervisor beside its event loop. It waits for scouts and backtraces only, and
+//! with a limit.
 
 use super::nudge::Nudge;
 use crate::autopsy::later::Backtraces;
@@ -25,7 +26,8 @@ impl Helpers {
         Self { scouts: Arc::default(), backtraces: Backtraces::default(), mirror, nudge }
     }
 
-    /// The processes that work for it: none of the daemon's. Those who make backtraces are asked for apart, as they come and go.
+    /// The processes that work for it: none of the daemon's. Those who make backtraces are asked
+    /// for apart, as they come and go.
     pub fn processes(&mut self) -> Vec<u32> {
         let mut all: Vec<u32> = self.nudge.pids().collect();
         all.extend(self.scouts.processes());

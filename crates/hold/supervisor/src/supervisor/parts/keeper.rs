@@ -11,7 +11,8 @@ const SHORT: u64 = SECOND;
 /// The longest pause.
 const LONGEST: u64 = 30 * SECOND;
 
-/// How long to wait with a new keeper, when the last one has lived for `lived`, and came after such a pause.
+/// How long to wait with a new keeper, when the last one has lived for `lived`, and came after such
+/// a pause.
 fn pause(lived: u64, before: u64) -> u64 {
     if lived < SHORT { before.saturating_mul(2).clamp(SECOND / 10, LONGEST) } else { 0 }
 }

@@ -1,4 +1,5 @@
-//! What is written down for the next supervisor, and the statistics that are only counted on the way.
+//! What is written down for the next supervisor, and the statistics that are only counted on the
+//! way.
 
 use crate::blackout::{Blackouts, Summary};
 use crate::ledger::{Book, Ledger};

@@ -1,4 +1,5 @@
-//! What may still have an effect when a daemon is dead: its connections, and the processes that it has left.
+//! What may still have an effect when a daemon is dead: its connections, and the processes that it
+//! has left.
 
 use crate::connections::Connections;
 use crate::process::Watched;
@@ -18,7 +19,8 @@ pub(crate) struct Fencing {
 }
 
 impl Fencing {
-    /// Work that tells by `told` who had to be killed, and clears up when the other end of `tidy` is gone.
+    /// Work that tells by `told` who had to be killed, and clears up when the other end of `tidy`
+    /// is gone.
     pub fn new(processes: Vec<Watched>, told: Receiver<Vec<u32>>, tidy: Sender<()>) -> Self {
         Self { processes, told, tidy: Some(tidy) }
     }
@@ -95,7 +97,8 @@ impl Late {
         self.fencing = Some(fencing);
     }
 
-    /// The successor serves, so the rest may be cleared up. Gives who had to be killed, if that is known, and was not asked before.
+    /// The successor serves, so the rest may be cleared up. Gives who had to be killed, if that is
+    /// known, and was not asked before.
     pub fn clear_up(&mut self) -> Option<Vec<u32>> {
         let fencing = self.fencing.as_mut()?;
         fencing.let_tidy();

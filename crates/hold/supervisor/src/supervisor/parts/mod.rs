@@ -1,4 +1,5 @@
-//! The parts of a supervisor. Each has its own state, and knows neither the supervisor nor what else is done with it.
+//! The parts of a supervisor. Each has its own state, and knows neither the supervisor nor what
+//! else is done with it.
 //!
 //! | module | owns |
 //! | --- | --- |

@@ -9,8 +9,8 @@ use std::process::Child;
 pub(crate) const FIRST: u64 = SECOND / 20;
 /// The longest pause.
 const LONGEST: u64 = SECOND;
-/// So many may wait for their answers at a time. What one asks may have been taken and wait itself for something that goes on when somebody
-/// is woken again.
+/// So many may wait for their answers at a time. What one asks may have been taken and wait itself
+/// for something that goes on when somebody is woken again.
 const MOST: usize = 8;
 
 /// What is done about daemons that sleep.
@@ -18,7 +18,8 @@ const MOST: usize = 8;
 pub(crate) struct Nudge {
     /// Wakes by the device.
     waker: Waker,
-    /// Ask the mount for something, and may wait for long. What the last one asks may be unread, what the others ask is not.
+    /// Ask the mount for something, and may wait for long. What the last one asks may be unread,
+    /// what the others ask is not.
     children: Vec<Child>,
     /// How often the shim has asked for it.
     asked: u64,
@@ -42,8 +43,9 @@ impl Nudge {
         self.waker.was_refused()
     }
 
-    /// Whether the shim has asked for it since this was asked last. `asked`: how often it has so far. As long as no more may ask the
-    /// mount, that is not heard, and comes out when one of them has ended.
+    /// Whether the shim has asked for it since this was asked last. `asked`: how often it has so
+    /// far. As long as no more may ask the mount, that is not heard, and comes out when one of them
+    /// has ended.
     pub(crate) fn is_asked(&mut self, asked: u64) -> bool {
         self.look();
         !self.is_enough() && std::mem::replace(&mut self.asked, asked) != asked
@@ -86,8 +88,8 @@ impl Nudge {
         self.children.iter().map(Child::id)
     }
 
-    /// Those that have ended are forgotten: their numbers are others' by and by. Somebody else may have reaped one: then it is not
-    /// there either.
+    /// Those that have ended are forgotten: their numbers are others' by and by. Somebody else may
+    /// have reaped one: then it is not there either.
     fn look(&mut self) {
         self.children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
     }

@@ -23,7 +23,8 @@ impl Recorder {
     /// Those of mmap(2).
     pub fn map(file: BorrowedFd<'_>) -> Result<Self> {
         let layout = Layout::new(Capacity::MOUNT);
-        // One that is too short was made so by a daemon. What is found then is no recorder, and the mount is given up.
+        // One that is too short was made so by a daemon. What is found then is no recorder, and the
+        // mount is given up.
         let memory = match Mapping::new(file, layout.bytes()) {
             Err(error) if error.kind() == ErrorKind::InvalidInput => Mapping::blank(layout.bytes()),
             result => result,

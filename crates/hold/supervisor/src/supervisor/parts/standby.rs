@@ -33,7 +33,8 @@ pub(crate) struct Key {
 #[derive(Debug)]
 struct Waits {
     process: Watched,
-    /// Its end of the gate. Nobody else has it, so that the other end knows when this process is gone.
+    /// Its end of the gate. Nobody else has it, so that the other end knows when this process is
+    /// gone.
     gate: OwnedFd,
     key: Key,
     since: u64,
@@ -63,7 +64,8 @@ impl Standby {
         self.waits.as_ref().is_some_and(|waits| waits.process.is_dead())
     }
 
-    /// Lets it in, if it lives, is not stopped and was started with the same, for that generation and with these options.
+    /// Lets it in, if it lives, is not stopped and was started with the same, for that generation
+    /// and with these options.
     pub fn let_in(&mut self, key: &Key, generation: u32, options: u64) -> Option<Watched> {
         let Waits { process, gate, key: its, .. } = self.waits.as_ref()?;
         let is_usable = its == key && !process.is_dead() && goes_on(process.pid);
@@ -93,7 +95,8 @@ impl Standby {
     }
 }
 
-/// Whether a process runs or waits for its own purposes: nobody has stopped it, traces it at a stop, or is killing it.
+/// Whether a process runs or waits for its own purposes: nobody has stopped it, traces it at a
+/// stop, or is killing it.
 fn goes_on(pid: u32) -> bool {
     let state = fact(pid, "State:").and_then(|state| state.chars().next());
     matches!(state, Some('R' | 'S' | 'D')) && !is_killed(pid)

@@ -14,7 +14,8 @@ use crate::powercut::work::Tree;
 use crate::powercut::{check, in_place};
 
 impl Bench<'_> {
-    /// Has a machine mount what is on the disk and do nothing more, until the power goes, or it has ended.
+    /// Has a machine mount what is on the disk and do nothing more, until the power goes, or it has
+    /// ended.
     pub(super) fn mount_for_a_while(&mut self) -> Result<()> {
         let steps = std::mem::replace(&mut self.judge.steps, 0);
         let started = self.start(true, "5s");

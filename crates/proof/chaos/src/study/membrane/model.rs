@@ -51,7 +51,8 @@ impl Experiment {
         self.column == Column::Belay && wrong
     }
 
-    /// Whether belay has said what has happened: the signal that the daemon died of, or that its own process was replaced.
+    /// Whether belay has said what has happened: the signal that the daemon died of, or that its
+    /// own process was replaced.
     pub fn is_detected(&self) -> bool {
         let noticed = self.crash.told.noticed.as_deref();
         let number = match self.crash.signal {
@@ -99,8 +100,9 @@ pub struct Study {
 }
 
 impl Study {
-    /// Whether nothing speaks against belay, and the study is whole. How many words of the superblock fuse2fs writes depends
-    /// on the time, so there may be points that are not there the next time.
+    /// Whether nothing speaks against belay, and the study is whole. How many words of the
+    /// superblock fuse2fs writes depends on the time, so there may be points that are not there the
+    /// next time.
     pub fn is_good(&self) -> bool {
         let missed = self.experiments.iter().filter(|e| !e.crash.reached).count();
         self.troubles.is_empty()

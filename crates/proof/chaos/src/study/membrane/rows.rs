@@ -77,8 +77,9 @@ impl Row {
         })
     }
 
-    /// Whether this file system can do it at all. Over full directories that are moved fusefat loses what is in them, its
-    /// files have no owners, and where a pipe is asked for it makes a file: an answer that is not passed on.
+    /// Whether this file system can do it at all. Over full directories that are moved fusefat
+    /// loses what is in them, its files have no owners, and where a pipe is asked for it makes a
+    /// file: an answer that is not passed on.
     pub fn is_for(&self, kind: Kind) -> bool {
         kind.work() != Work::WholeFiles
             || !matches!(self.op.name, "move-directory" | "truncate" | "mknod")

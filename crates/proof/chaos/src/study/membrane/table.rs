@@ -67,7 +67,8 @@ fn fixtures(study: &Study) -> Vec<Kind> {
     fixtures
 }
 
-/// The row of the page that an experiment belongs to: points at system calls and at accesses are one.
+/// The row of the page that an experiment belongs to: points at system calls and at accesses are
+/// one.
 fn operation(e: &Experiment) -> String {
     base(&e.row).to_owned()
 }
@@ -91,7 +92,8 @@ fn operations(study: &Study, fixture: Kind) -> Vec<String> {
     names
 }
 
-/// What the bare daemon does for an operation; what belay has it do, where there is nothing of the kind.
+/// What the bare daemon does for an operation; what belay has it do, where there is nothing of the
+/// kind.
 fn request(study: &Study, fixture: Kind, name: &str) -> String {
     let of = |column: Option<Column>| {
         let mut runs = study.dry_runs.iter().filter(|r| r.fixture == fixture && r.row == name);

@@ -22,7 +22,8 @@ pub struct Run {
     pub seed: u64,
     pub crashes: u64,
     pub seconds: f64,
-    /// What did not come out as it should; empty if the crashes were survived. Not more than the first few.
+    /// What did not come out as it should; empty if the crashes were survived. Not more than the
+    /// first few.
     pub wrong: Vec<String>,
     /// How many such things there were.
     pub differences: usize,
@@ -83,7 +84,8 @@ impl Cell {
         self.runs.iter().map(|run| run.crashes).sum()
     }
 
-    /// Those in runs that came to their right end. Of a wrong run none is counted: which one it was is not known.
+    /// Those in runs that came to their right end. Of a wrong run none is counted: which one it was
+    /// is not known.
     pub fn survived(&self) -> u64 {
         self.runs.iter().filter(|run| run.wrong.is_empty()).map(|run| run.crashes).sum()
     }
@@ -92,7 +94,8 @@ impl Cell {
         self.runs.iter().filter(|run| !run.wrong.is_empty()).count()
     }
 
-    /// Whether every crash was survived, and the control was not: where it came before the work's end, at least.
+    /// Whether every crash was survived, and the control was not: where it came before the work's
+    /// end, at least.
     pub fn is_good(&self) -> bool {
         let noticed = |run: &Run| run.crashes == 0 || !run.wrong.is_empty();
         self.wrong_runs() == 0 && self.control.as_ref().is_none_or(noticed)

@@ -1,6 +1,8 @@
-//! Faults in the code of a running process, put in where its instructions begin or anywhere (namespace transactions, V-B: "swifi").
+//! Faults in the code of a running process, put in where its instructions begin or anywhere
+//! (namespace transactions, V-B: "swifi").
 //!
-//! Only this process's own copy of the code is changed: the file is not, so a successor has clean code.
+//! Only this process's own copy of the code is changed: the file is not, so a successor has clean
+//! code.
 
 use anyhow::{Context, Result, ensure};
 use iced_x86::{Decoder, DecoderOptions, Instruction};
@@ -12,7 +14,8 @@ use std::path::Path;
 /// The instruction that traps, of one byte.
 const TRAP: u8 = 0xcc;
 
-/// Where the functions of a program are that somebody is interested in, and their instructions; the same for each process that runs it.
+/// Where the functions of a program are that somebody is interested in, and their instructions; the
+/// same for each process that runs it.
 #[derive(Clone, Debug)]
 pub struct Code {
     /// Where instructions begin, from the beginning of the program.
@@ -26,7 +29,8 @@ impl Code {
     /// The code of those functions of a program in whose symbols one of these words is.
     ///
     /// # Errors
-    /// When the program is none that can be read, has no such functions, or is of another machine than x86-64.
+    /// When the program is none that can be read, has no such functions, or is of another machine
+    /// than x86-64.
     pub fn of(program: &Path, words: &[&str]) -> Result<Self> {
         let told = || format!("reading {}", program.display());
         let bytes = std::fs::read(program).with_context(told)?;
@@ -129,7 +133,8 @@ impl<'a> Patient<'a> {
         at.is_some_and(|at| self.put(*at, &[TRAP]))
     }
 
-    /// Overwrites bytes of the code, from the one with this number on. False if the process has ended.
+    /// Overwrites bytes of the code, from the one with this number on. False if the process has
+    /// ended.
     pub fn overwrite(&self, byte: u64, with: &[u8]) -> bool {
         self.code.place(byte).is_some_and(|at| self.put(at, with))
     }
@@ -169,7 +174,8 @@ mod tests {
             command.env("BELAY_PATIENT", "1").stdin(Stdio::piped()).stdout(Stdio::null());
             let mut child = command.spawn().unwrap();
             let patient = loop {
-                // Before its exec it is still this process's copy, of the same program at the same place.
+                // Before its exec it is still this process's copy, of the same program at the same
+                // place.
                 match Patient::open(child.id(), &code) {
                     Ok(patient) => break patient,
                     Err(why) => assert!(child.try_wait().unwrap().is_none(), "{why:#}"),

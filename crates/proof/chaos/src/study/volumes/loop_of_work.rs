@@ -55,8 +55,8 @@ impl Oracle {
         Ok(Self { outcome, took })
     }
 
-    /// Does the work again and again on a mount, until it is to stop or a run was wrong. A run that was begun before is ended, unless
-    /// somebody interrupts.
+    /// Does the work again and again on a mount, until it is to stop or a run was wrong. A run that
+    /// was begun before is ended, unless somebody interrupts.
     pub fn work(
         &self,
         workload: &Workload,
@@ -100,7 +100,8 @@ impl Oracle {
         let watch = Watch { deadline, stop: &stop };
         let over = Stop::default();
         std::thread::scope(|scope| {
-            // Who waits in this process for a mount that hangs cannot be killed: the mount is taken away.
+            // Who waits in this process for a mount that hangs cannot be killed: the mount is taken
+            // away.
             scope.spawn(|| {
                 let left = deadline + Duration::from_secs(60);
                 if !over.wait(left.saturating_duration_since(Instant::now())) {

@@ -1,7 +1,9 @@
-//! Loris's kill test (VII-B): OpenSSH is built in a loop on a volume, with a checkpoint every five seconds, and the processes of its
-//! lower layers are killed again and again, and the others now and then. Each build must come to its right end.
+//! Loris's kill test (VII-B): OpenSSH is built in a loop on a volume, with a checkpoint every five
+//! seconds, and the processes of its lower layers are killed again and again, and the others now
+//! and then. Each build must come to its right end.
 //!
-//! How long the lower layers do not serve is what they say themselves (`belay status`); when they were killed is known here.
+//! How long the lower layers do not serve is what they say themselves (`belay status`); when they
+//! were killed is known here.
 
 mod events;
 mod table;
@@ -29,7 +31,8 @@ use std::time::{Duration, Instant};
 use table::Kill;
 pub use table::Results;
 
-/// Of keeper and supervisor one must live. Who has just been started in the place of one has not taken over yet.
+/// Of keeper and supervisor one must live. Who has just been started in the place of one has not
+/// taken over yet.
 const TRUCE: Duration = Duration::from_secs(2);
 /// A checkpoint is waited for, for no longer than this, so that a kill falls into it.
 const CHECKPOINT: Duration = Duration::from_secs(8);

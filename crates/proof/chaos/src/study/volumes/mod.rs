@@ -1,4 +1,5 @@
-//! Volumes under fire while real programs work on them: the experiments of the papers that volumes are built after.
+//! Volumes under fire while real programs work on them: the experiments of the papers that volumes
+//! are built after.
 //!
 //! | module | answers |
 //! | --- | --- |

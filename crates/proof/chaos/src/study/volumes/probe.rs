@@ -1,4 +1,5 @@
-//! Applications that do something tiny again and again, to see for how long a volume does not answer.
+//! Applications that do something tiny again and again, to see for how long a volume does not
+//! answer.
 
 use crate::interrupt::Stop;
 use anyhow::{Context, Result};
@@ -8,7 +9,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Between two operations on names. It is so long that the log fills by the work that is studied, and not by these.
+/// Between two operations on names. It is so long that the log fills by the work that is studied,
+/// and not by these.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Between two syncs.
 const SYNC_PAUSE: Duration = Duration::from_millis(200);

@@ -1,7 +1,9 @@
-//! Faults in the POSIX namespace module while programs work on its volume: Table III of the namespace transactions' paper (V-B).
+//! Faults in the POSIX namespace module while programs work on its volume: Table III of the
+//! namespace transactions' paper (V-B).
 //!
-//! The module is killed at random instants ("kill"), or instructions of its code are replaced by ones that trap ("swifi"). Both are
-//! fail-stop, as the paper's failure model wants it. Bytes of the code that are overwritten at random are not: they are counted apart.
+//! The module is killed at random instants ("kill"), or instructions of its code are replaced by
+//! ones that trap ("swifi"). Both are fail-stop, as the paper's failure model wants it. Bytes of
+//! the code that are overwritten at random are not: they are counted apart.
 
 mod hunt;
 mod table;

@@ -75,7 +75,8 @@ pub fn moments<N: Names>(namespace: &mut N, directory: ObjectId) -> Result<Momen
     Ok(all)
 }
 
-/// The objects that names in and below a directory lead to, with those of their extended attributes.
+/// The objects that names in and below a directory lead to, with those of their extended
+/// attributes.
 ///
 /// # Errors
 /// Those of the namespace.

@@ -40,7 +40,8 @@ pub struct Report {
     pub waiting: u64,
     /// What was synced cannot be read.
     pub is_log_damaged: bool,
-    /// The memory of a mount that has not ended as it should: the next one goes on with it, and replays nothing.
+    /// The memory of a mount that has not ended as it should: the next one goes on with it, and
+    /// replays nothing.
     pub memory: Option<PathBuf>,
     /// Where the volume is mounted, from other stores than these.
     pub mounted: Option<PathBuf>,
@@ -60,7 +61,8 @@ impl Report {
         self.findings.push(finding);
     }
 
-    /// What a mount has left in memory, if the stores are at that checkpoint, which reaches up to a transaction.
+    /// What a mount has left in memory, if the stores are at that checkpoint, which reaches up to a
+    /// transaction.
     pub fn memory(&mut self, place: &Place, epoch: u64, upto: u64) {
         let path = place.memory();
         if place.is_held() {

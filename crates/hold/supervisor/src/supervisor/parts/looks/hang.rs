@@ -48,7 +48,8 @@ impl Hang {
         (self.unread, self.unknown) = (Still(None), Still(None));
     }
 
-    /// All of it is looked at `now`. If that comes late, belay was stopped or held up, and the daemon may have been as well.
+    /// All of it is looked at `now`. If that comes late, belay was stopped or held up, and the
+    /// daemon may have been as well.
     pub fn begin(&mut self, now: u64) {
         if was_held_up(self.looked, now) {
             self.clear();
@@ -61,12 +62,14 @@ impl Hang {
         self.ages.oldest_in_flight(requests, alone)
     }
 
-    /// For how long the device has had something to read, which `requests` requests were read before.
+    /// For how long the device has had something to read, which `requests` requests were read
+    /// before.
     pub fn unread_for(&mut self, is_so: bool, requests: u64, now: u64) -> Option<u64> {
         self.unread.look(is_so, requests, now)
     }
 
-    /// For how long there has been a request that nobody knows of, while no other one was begun with. `counted`: those that were.
+    /// For how long there has been a request that nobody knows of, while no other one was begun
+    /// with. `counted`: those that were.
     pub fn unknown_for(&mut self, is_so: bool, counted: (u64, u64), now: u64) -> Option<u64> {
         self.unknown.look(is_so, counted, now)
     }

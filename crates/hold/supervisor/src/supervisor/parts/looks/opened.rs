@@ -3,7 +3,8 @@
 use crate::text::OsText;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
-/// How many looks there are at the most: a mount on which somebody has always something open is let be.
+/// How many looks there are at the most: a mount on which somebody has always something open is let
+/// be.
 const MOST: u32 = 60;
 
 /// What was seen: nothing, if it could not be looked.

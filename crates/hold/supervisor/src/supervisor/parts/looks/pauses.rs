@@ -2,7 +2,8 @@
 
 use crate::clock::SECOND;
 
-/// How often it is looked for other mounts in one life of a daemon, which may say that there is one as often as it likes.
+/// How often it is looked for other mounts in one life of a daemon, which may say that there is one
+/// as often as it likes.
 const SECOND_LOOKS: u32 = 64;
 
 /// Looks at the memory that the recorder takes.

@@ -1,4 +1,5 @@
-//! Looks at the daemon's process, which may be dead while it is there, or not end when it is killed.
+//! Looks at the daemon's process, which may be dead while it is there, or not end when it is
+//! killed.
 
 /// What was seen of the daemon's process. Of each: the process, and since when it is so.
 #[derive(Clone, Debug, Default)]

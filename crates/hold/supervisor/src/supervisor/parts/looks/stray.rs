@@ -2,7 +2,8 @@
 
 use crate::clock::SECOND;
 
-/// How soon it is looked first whether another program has mounted, while what was started lives, and once more at what is there.
+/// How soon it is looked first whether another program has mounted, while what was started lives,
+/// and once more at what is there.
 pub(crate) const SOON: u64 = SECOND / 5;
 /// The pause between later looks: one that waits for a password may do so for hours.
 const LONGEST: u64 = SECOND;
@@ -12,7 +13,8 @@ const LONGEST: u64 = SECOND;
 pub(crate) struct StrayLooks {
     /// The pause before the next one.
     pause: u64,
-    /// What was there at the last look. One is not enough: a process is neither the one nor the other program for an instant.
+    /// What was there at the last look. One is not enough: a process is neither the one nor the
+    /// other program for an instant.
     seen: Option<String>,
 }
 
@@ -22,8 +24,8 @@ impl StrayLooks {
         *self = Self { pause: SOON, seen: None };
     }
 
-    /// This file system was there, or none. Gives whether it was there at the last look as well, and else the pause before the
-    /// next one.
+    /// This file system was there, or none. Gives whether it was there at the last look as well,
+    /// and else the pause before the next one.
     pub fn see(&mut self, device: Option<String>) -> Result<(), u64> {
         let again = device.is_some() && self.seen == device;
         let pause = pause(self.pause, device.is_some() && !again);

@@ -7,7 +7,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Clocks are read one after the other: so much later than a kill something may seem to have begun before it, in microseconds.
+/// Clocks are read one after the other: so much later than a kill something may seem to have begun
+/// before it, in microseconds.
 const TOLERANCE: u64 = 2000;
 
 /// All that was said.

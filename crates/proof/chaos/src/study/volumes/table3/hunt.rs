@@ -81,7 +81,8 @@ impl Hunt<'_> {
         }))
     }
 
-    /// Gives how many rounds it took, and how the process has ended; nothing if it had ended before.
+    /// Gives how many rounds it took, and how the process has ended; nothing if it had ended
+    /// before.
     fn inject(&self, pid: u32, rng: &mut ChaCha12Rng) -> Result<Option<(u32, End)>> {
         if self.injection == Injection::Kill {
             let signal = *self.signals.choose(rng).context("no signals to kill with")?;

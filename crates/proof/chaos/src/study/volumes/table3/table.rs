@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::Path;
 
-/// Of each kind and for each workload, as many as the paper has injected: all crashed the module, and were survived.
+/// Of each kind and for each workload, as many as the paper has injected: all crashed the module,
+/// and were survived.
 const PAPER: u64 = 1500;
 
 /// What a faulty module has come to.
@@ -68,7 +69,8 @@ impl Session {
         self.wrong.is_empty() && self.damage.is_none()
     }
 
-    /// Crashes that nobody has noticed. In a wrong run it is not known which one it was; if the volume is damaged, all count.
+    /// Crashes that nobody has noticed. In a wrong run it is not known which one it was; if the
+    /// volume is damaged, all count.
     fn recovered(&self) -> u64 {
         let unnoticed =
             |shot: &&Shot| self.is_right() || self.damage.is_none() && shot.at_s < self.last_run_s;
@@ -133,7 +135,8 @@ impl Cell {
         self.sessions.iter().filter(|session| !session.is_right()).count()
     }
 
-    /// Whether each fault that was fail-stop has come to a crash that was survived. Others may do anything.
+    /// Whether each fault that was fail-stop has come to a crash that was survived. Others may do
+    /// anything.
     pub fn is_good(&self) -> bool {
         let all = self.injected() > 0
             && self.wrong() == 0
