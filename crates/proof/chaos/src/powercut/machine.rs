@@ -4,6 +4,7 @@
 //! It tells of what it has done on its standard output, a line each: nothing else of it is left in
 //! the end.
 
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -135,9 +136,10 @@ fn work(args: &MachineArgs) -> Result<()> {
     };
     belay.stdin(Stdio::null());
     // What belay and the daemon say must not come between the lines.
-    let mut child = quiet(belay)?.spawn().context("starting belay")?;
+    let log = args.state_dir.with_file_name("belay.log");
+    let mut child = quiet(belay, &log)?.spawn().context("starting belay")?;
     mounts::wait(&args.mountpoint, true, START, || match child.try_wait()? {
-        Some(status) => bail!("belay ended before the mount: {status}"),
+        Some(status) => bail!("belay ended before the mount: {status}: {}", last_words(&log)),
         None => Ok(()),
     })?;
     std::fs::metadata(&args.mountpoint).context("first look at the mount")?;
@@ -156,11 +158,20 @@ fn work(args: &MachineArgs) -> Result<()> {
     Ok(())
 }
 
-fn quiet(mut command: Command) -> Result<Command> {
-    let second = std::io::stderr();
-    let copy = rustix::io::fcntl_dupfd_cloexec(&second, 3).context("duplicating stderr")?;
-    command.stdout(Stdio::from(copy));
+/// Has it say what it says in a file.
+fn quiet(mut command: Command, log: &Path) -> Result<Command> {
+    let file = File::create(log).with_context(|| format!("creating {}", log.display()))?;
+    let copy = file.try_clone().context("duplicating a log")?;
+    command.stdout(file).stderr(copy);
     Ok(command)
+}
+
+/// The end of what was said there.
+fn last_words(log: &Path) -> String {
+    let said = std::fs::read(log).unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    let lines: Vec<&str> = said.lines().collect();
+    lines.get(lines.len().saturating_sub(8)..).unwrap_or_default().join(" | ")
 }
 
 fn apply(args: &MachineArgs, number: usize) {
