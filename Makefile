@@ -340,6 +340,7 @@ study-relay: setup build ## The controlled faults on daemons that the relay hold
 pages-check:
 	@$(CHECKED)/belay-chaos page $(RELAY_STUDY) --check
 	@$(CHECKED)/belay-chaos page $(VOLUME_PAGES) --check
+	@$(CHECKED)/belay-bench page $(VOLUMES_OUT)/layouts.json --check
 	@$(CHECKED)/belay-volume-sim --check $(VOLUMES_OUT)/simulation.json --page $(VOLUMES_OUT)/simulation.md
 
 .PHONY: study-short

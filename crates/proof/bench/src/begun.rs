@@ -63,14 +63,19 @@ impl Begun {
     }
 
     /// The same where back ends are elsewhere, in words.
-    pub fn describe_on(&self, back_ends: &str) -> String {
+    fn describe_on(&self, back_ends: &str) -> String {
         let command = command_line(std::env::args());
         describe(&self.machine, self.placement, back_ends, &self.started, &command)
     }
 
     /// Writes the results, also half of them.
     pub fn write(&self, results: Results) -> Result<()> {
-        let file = RunFile {
+        self.file(results).write(&self.path)
+    }
+
+    /// The results, as they are written.
+    pub fn file(&self, results: Results) -> RunFile {
+        RunFile {
             version: VERSION,
             command: command_line(std::env::args()),
             started: self.started.clone(),
@@ -78,8 +83,7 @@ impl Begun {
             machine: self.machine.clone(),
             placement: self.placement,
             results,
-        };
-        file.write(&self.path)
+        }
     }
 }
 
