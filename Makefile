@@ -181,7 +181,7 @@ volumes-short:
 	@scripts/guarded $(CHECKED)/belay-chaos powercut --fixtures volume --memory kept --cuts $(TEST_VOLUME_CUTS) --seed $(TEST_SOAK_SEED)
 
 .PHONY: volumes
-volumes: volumes-soak volumes-steps volumes-bytes volumes-loris volumes-faults volumes-suites volumes-power volumes-power-vm volumes-layouts ## All of these, into docs/volumes (SEED, and the variables of each)
+volumes: volumes-soak volumes-steps volumes-bytes volumes-loris volumes-faults volumes-suites volumes-blackout volumes-power volumes-power-vm volumes-layouts ## All of these, into docs/volumes (SEED, and the variables of each)
 
 .PHONY: volumes-soak
 volumes-soak: setup build ## Volumes under fire: a soak whose processes are killed, and a crash at every point (KILLS, SEED)
@@ -214,6 +214,12 @@ volumes-faults: setup build ## Kill a volume's namespace module and corrupt its 
 volumes-suites: setup build ## pjdfstest and fsx on a volume, at rest and under fire (SUITE_FLAGS)
 	@scripts/guarded $(RELEASE)/belay-chaos suite --suite pjdfstest --fixtures volume $(SUITE_FLAGS)
 	@scripts/guarded $(RELEASE)/belay-chaos suite --suite fsx --fixtures volume $(SUITE_FLAGS)
+
+.PHONY: volumes-blackout
+volumes-blackout: setup build ## The pause that an application sees when a volume's namespace module is killed (BLACKOUT_KILLS)
+	@scripts/guarded $(RELEASE)/belay-bench blackout --fixtures volume --starts 0 --pin none --kills $(or $(BLACKOUT_KILLS),1000) \
+	  --out $(VOLUMES_OUT)
+	@$(RELEASE)/belay-bench page $(VOLUMES_OUT)/blackout-unpinned.json
 
 .PHONY: volumes-power
 volumes-power: setup build ## Kill all of a volume at once, with and without its memory, and lose what was not synced (VOLUME_CUTS, SEED)
@@ -341,6 +347,7 @@ pages-check:
 	@$(CHECKED)/belay-chaos page $(RELAY_STUDY) --check
 	@$(CHECKED)/belay-chaos page $(VOLUME_PAGES) --check
 	@$(CHECKED)/belay-bench page $(VOLUMES_OUT)/layouts.json --check
+	@$(CHECKED)/belay-bench page $(VOLUMES_OUT)/blackout-unpinned.json --check
 	@$(CHECKED)/belay-volume-sim --check $(VOLUMES_OUT)/simulation.json --page $(VOLUMES_OUT)/simulation.md
 
 .PHONY: study-short

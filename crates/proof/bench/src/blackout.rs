@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use belay_fixtures::process::{self, Process};
-use belay_fixtures::{Fixture, Kind, Signal, mounts};
+use belay_fixtures::{Fixture, Kind, Signal, mounts, table};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
+use crate::begun::describe;
 use crate::fixtures;
 use crate::machine;
-use crate::model::{BlackoutFixture, Failure, Load};
+use crate::model::{BlackoutFixture, BlackoutRun, Failure, Load};
 use crate::nodes::{NodeTree, SAMPLE};
 use crate::probe::{Kill, Probe, Seen, gaps, make_file};
+use crate::run_file::RunFile;
 use crate::stats::Spread;
 
 /// How long a mount may stay silent after a kill until the measurement is given up.
@@ -25,6 +27,9 @@ const ANSWERS: usize = 200;
 
 /// Files that the probe goes round when there are many.
 pub const PROBED: u64 = 64;
+
+/// What a volume's pause is to stay within, in microseconds.
+const AIM_US: f64 = 10_000.0;
 
 /// How to measure.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +78,37 @@ pub fn measure(
     Ok(result)
 }
 
+/// The page of these results.
+pub fn page_of(file: &RunFile, run: &BlackoutRun) -> String {
+    let RunFile { machine, placement, started, command, .. } = file;
+    let foot = describe(machine, *placement, "back ends in memory", started, command);
+    let times = |spread: [Option<f64>; 3]| {
+        let ms = spread.map(|us| us.map_or("-".to_owned(), |us| format!("{:.1}", us / 1e3)));
+        ms.join(" / ") + " ms"
+    };
+    let rows = run.fixtures.iter().map(|one| {
+        let pause = one.pause.as_ref();
+        let pause = pause.map_or([None; 3], |pause| [pause.median, pause.p99, pause.max].map(Some));
+        let own = one.belay.unwrap_or_default();
+        let short = one.pause_us.iter().filter(|us| **us <= AIM_US).count();
+        vec![
+            one.fixture.clone(),
+            one.pause_us.len().to_string(),
+            one.errors.to_string(),
+            times(pause),
+            format!("{short} of {}", one.pause_us.len()),
+            times([own.median_us, own.p99_us, own.max_us]),
+        ]
+    });
+    let columns = ["daemon", "kills", "errors", "pause", "at most 10 ms", "by belay's own count"];
+    let columns = columns.map(table::words);
+    format!(
+        "# The pause that an application sees\n\nThe daemon, or the namespace module of a volume, is killed again and again while a \
+         program asks for a file. Its pause is the longest gap between two answers around a kill: median / p99 / max.\n\n{}\n{foot}\n",
+        table::tabulate(&columns, rows)
+    )
+}
+
 fn us(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
@@ -82,7 +118,8 @@ fn us(duration: Duration) -> f64 {
 ///
 /// The back end is prepared once; then its daemon's own command line is run again and again.
 pub fn bare_starts(kind: Kind, count: usize) -> Result<Vec<f64>> {
-    if count == 0 {
+    // A volume has no daemon that would serve it alone.
+    if count == 0 || kind.is_volume() {
         return Ok(Vec::new());
     }
     let fixture = fixtures::start(kind, false, 0)?;

@@ -9,9 +9,10 @@ use clap::{Args, Parser, Subcommand};
 use crate::begun::{Begun, Common};
 use crate::carry::{self, CarryArgs};
 use crate::fixtures::Fixtures;
-use crate::layouts::{self, LayoutsArgs, PageArgs};
+use crate::layouts::{self, LayoutsArgs};
 use crate::model::{BlackoutFixture, BlackoutRun, CostRun, Failure, MemoryRun};
 use crate::ops::Op;
+use crate::pages::{self, PageArgs};
 use crate::path::{self, CountedArgs, PathArgs};
 use crate::recovery::{self, RecoveryArgs};
 use crate::refuse::membrane::{self, MembraneArgs};
@@ -55,7 +56,7 @@ enum Command {
     /// What layouts of a volume cost, and which of them survive power failures, as in the study of
     /// Loris
     Layouts(LayoutsArgs),
-    /// The page of results of `layouts`, made anew
+    /// The page of results of `layouts` or `blackout`, made anew
     Page(PageArgs),
     /// Tables, plots and CSV from results files
     Report(ReportArgs),
@@ -164,7 +165,7 @@ pub fn run() -> Result<bool> {
         Command::Membrane(args) => membrane::run(&args),
         Command::Recovery(args) => recovery::run(&args),
         Command::Layouts(args) => layouts::run(&args),
-        Command::Page(args) => layouts::page(&args),
+        Command::Page(args) => pages::run(&args),
         Command::Report(args) => {
             let holder = if args.relay { Holder::Relay } else { Holder::Shim };
             for path in report::write(&args.input, &args.out, holder)? {

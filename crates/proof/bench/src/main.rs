@@ -32,6 +32,7 @@ mod memory;
 mod model;
 mod nodes;
 mod ops;
+mod pages;
 mod pairs;
 mod path;
 mod probe;

@@ -133,43 +133,10 @@ pub fn run(args: &LayoutsArgs) -> Result<bool> {
 }
 
 /// The page of these results.
-fn page_of(file: &RunFile, run: &LayoutsRun) -> String {
+pub fn page_of(file: &RunFile, run: &LayoutsRun) -> String {
     let back_ends = format!("images in files below {}", run.workdir);
     let RunFile { machine, placement, started, command, .. } = file;
     table::markdown(run, &describe(machine, *placement, &back_ends, started, command))
-}
-
-/// Arguments of `page`.
-#[derive(Args, Clone, Debug)]
-pub struct PageArgs {
-    /// Results of `layouts`; the page is beside them, and ends in `.md`
-    #[arg(value_name = "FILE")]
-    results: PathBuf,
-    /// Write nothing; fail if the page is not as it would be written
-    #[arg(long)]
-    check: bool,
-}
-
-/// Writes the page of results anew, or looks whether it is true.
-pub fn page(args: &PageArgs) -> Result<bool> {
-    let file = RunFile::read(&args.results)?;
-    let results = args.results.display();
-    let Results::Layouts(run) = &file.results else {
-        bail!("{results} has no results of `belay-bench layouts`");
-    };
-    let (path, text) = (args.results.with_extension("md"), page_of(&file, run));
-    let page = path.display();
-    if !args.check {
-        fs::write(&path, text).with_context(|| format!("write {page}"))?;
-        return Ok(true);
-    }
-    let is_true = fs::read_to_string(&path).with_context(|| format!("read {page}"))? == text;
-    if !is_true {
-        println!(
-            "{page} is not what the results say: write it again by `belay-bench page {results}`"
-        );
-    }
-    Ok(is_true)
 }
 
 /// The order of a round: who was first is last in the next one.
@@ -364,24 +331,5 @@ mod tests {
         summarise(&mut run);
         let ratio = run.benchmarks[0].layouts[0].ratio.expect("two rounds");
         assert_eq!((ratio.count, ratio.min, ratio.max), (2, 2.0, 3.0));
-    }
-
-    #[test]
-    fn a_page_is_what_its_results_say() -> Result<()> {
-        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/volumes");
-        let dir = tempfile::tempdir()?;
-        for name in ["layouts.json", "layouts.md"] {
-            fs::copy(docs.join(name), dir.path().join(name))?;
-        }
-        let results = dir.path().join("layouts.json");
-        let checked = |check| page(&PageArgs { results: results.clone(), check });
-        assert!(checked(true)?, "it was written together with them");
-        let path = results.with_extension("md");
-        fs::write(&path, fs::read_to_string(&path)?.replace("rounds", "times"))?;
-        assert!(!checked(true)?, "somebody has changed it");
-        assert!(checked(false)? && checked(true)?, "it was written again");
-        fs::write(&results, "{}")?;
-        assert!(checked(true).is_err(), "that is no results file");
-        Ok(())
     }
 }
