@@ -59,13 +59,8 @@ impl Begun {
 
     /// Machine, build, time and command in a few words, for the foot of a table.
     pub fn describe(&self) -> String {
-        self.describe_on("back ends in memory")
-    }
-
-    /// The same where back ends are elsewhere, in words.
-    fn describe_on(&self, back_ends: &str) -> String {
         let command = command_line(std::env::args());
-        describe(&self.machine, self.placement, back_ends, &self.started, &command)
+        describe(&self.machine, self.placement, "back ends in memory", &self.started, &command)
     }
 
     /// Writes the results, also half of them.

@@ -4,13 +4,12 @@
 //! It tells of what it has done on its standard output, a line each: nothing else of it is left in
 //! the end.
 
-use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use belay_fixtures::process::Process;
 use belay_fixtures::{Belay, Kind, image_tools, mounts};
 
 use super::volume::Volume;
@@ -115,7 +114,9 @@ pub fn client(kind: Kind, seed: u64, life: u64, client: usize) -> Script {
 
 /// The machine, until it is killed.
 pub fn run(args: &MachineArgs) -> Result<bool> {
-    if let Err(why) = work(args) {
+    // It lives until the power goes, whatever fails.
+    let mut belay = None;
+    if let Err(why) = work(args, &mut belay) {
         tell(&Told::Failed(format!("{why:#}")));
     }
     loop {
@@ -123,8 +124,8 @@ pub fn run(args: &MachineArgs) -> Result<bool> {
     }
 }
 
-fn work(args: &MachineArgs) -> Result<()> {
-    let mut belay = match &args.names {
+fn work(args: &MachineArgs, belay: &mut Option<Process>) -> Result<()> {
+    let command = match &args.names {
         Some(names) => Volume::in_folder(names).mount(&args.mountpoint, &args.state_dir)?,
         None => {
             let words = image_tools::daemon(args.kind, &args.image, &args.mountpoint)?;
@@ -134,14 +135,10 @@ fn work(args: &MachineArgs) -> Result<()> {
             belay
         }
     };
-    belay.stdin(Stdio::null());
     // What belay and the daemon say must not come between the lines.
     let log = args.state_dir.with_file_name("belay.log");
-    let mut child = quiet(belay, &log)?.spawn().context("starting belay")?;
-    mounts::wait(&args.mountpoint, true, START, || match child.try_wait()? {
-        Some(status) => bail!("belay ended before the mount: {status}: {}", last_words(&log)),
-        None => Ok(()),
-    })?;
+    let belay = belay.insert(Process::start(command, &log)?);
+    mounts::wait(&args.mountpoint, true, START, || belay.must_run())?;
     std::fs::metadata(&args.mountpoint).context("first look at the mount")?;
     tell(&Told::Mounted);
     std::thread::scope(|scope| {
@@ -151,27 +148,11 @@ fn work(args: &MachineArgs) -> Result<()> {
     });
     if args.leave {
         mounts::unmount_clean(&args.mountpoint, END)?;
-        let status = child.wait().context("waiting for belay")?;
+        let status = belay.child().wait().context("waiting for belay")?;
         ensure!(status.success(), "belay ended with {status}");
         tell(&Told::Ended);
     }
     Ok(())
-}
-
-/// Has it say what it says in a file.
-fn quiet(mut command: Command, log: &Path) -> Result<Command> {
-    let file = File::create(log).with_context(|| format!("creating {}", log.display()))?;
-    let copy = file.try_clone().context("duplicating a log")?;
-    command.stdout(file).stderr(copy);
-    Ok(command)
-}
-
-/// The end of what was said there.
-fn last_words(log: &Path) -> String {
-    let said = std::fs::read(log).unwrap_or_default();
-    let said = String::from_utf8_lossy(&said);
-    let lines: Vec<&str> = said.lines().collect();
-    lines.get(lines.len().saturating_sub(8)..).unwrap_or_default().join(" | ")
 }
 
 fn apply(args: &MachineArgs, number: usize) {
