@@ -6,9 +6,9 @@
 //! (EEXIST); taken for younger, what somebody else has made in that second is given away as new,
 //! and two believe to have made it. So it is looked at before the call whether the name is there
 //! ([`Entry::before`]), and both are impossible, but for what others do between the look and the
-//! call. The look costs a system call each time something is made or removed; the kernel has just
-//! asked the daemon for that name, so it is mostly answered from what its file system has in
-//! memory.
+//! call; what they make of another type than the call does is not taken for what it has made. The
+//! look costs a system call each time something is made or removed; the kernel has just asked the
+//! daemon for that name, so it is mostly answered from what its file system has in memory.
 
 use crate::call::Kind;
 use crate::log::Entry;
@@ -20,6 +20,22 @@ pub struct File {
     pub id: (u64, u64),
     /// Bytes.
     pub size: u64,
+    /// What it is, by the type in its mode (`S_IFMT`).
+    pub file_type: u32,
+}
+
+impl File {
+    /// Whether a call of this kind may have made it.
+    fn is_made_by(&self, kind: Kind) -> bool {
+        use rustix::fs::FileType;
+        let found = FileType::from_raw_mode(self.file_type);
+        match kind {
+            Kind::OpenNew | Kind::OpenShut => found == FileType::RegularFile,
+            Kind::Mkdir => found == FileType::Directory,
+            Kind::Symlink => found == FileType::Symlink,
+            _ => !matches!(found, FileType::Directory | FileType::Symlink),
+        }
+    }
 }
 
 /// What was found.
@@ -83,8 +99,9 @@ pub fn settle(kind: Kind, entry: &Entry, probed: &Probed, length: u64) -> Settle
     match kind {
         Kind::OpenNew | Kind::OpenShut | Kind::Mkdir | Kind::Mknod | Kind::Symlink => {
             match probed.first {
-                Some(_) if entry.before != PRESENT => Settled::Done(0),
-                // It was there before: the call says so itself, as it did or would have done.
+                Some(file) if entry.before != PRESENT && file.is_made_by(kind) => Settled::Done(0),
+                // It was there before, or somebody else has made it: the call says so itself, as it
+                // did or would have done.
                 Some(_) | None => Settled::Again,
             }
         }

@@ -308,12 +308,25 @@ fn effects_in_vain_need_not_come_again() {
 #[test]
 fn a_probe_tells_done_from_not_done() {
     let entry = |before| Entry { at: 8, kind: 0, payload: 0, digest: 0, before, outcome: None };
-    let file = |ino, size| Some(File { id: (1, ino), size });
+    const REGULAR: u32 = 0o100_000;
+    const FOLDER: u32 = 0o040_000;
+    const SYMLINK: u32 = 0o120_000;
+    const DEVICE: u32 = 0o020_000;
+    let of_type = |file_type| Some(File { id: (1, 5), size: 0, file_type });
+    let file = |ino, size| Some(File { id: (1, ino), size, file_type: REGULAR });
     let probed = |first, second| Probed { first, second, attribute: false };
-    for kind in [Kind::OpenNew, Kind::OpenShut, Kind::Mkdir, Kind::Mknod, Kind::Symlink] {
+    for (kind, made, other) in [
+        (Kind::OpenNew, REGULAR, DEVICE),
+        (Kind::OpenShut, REGULAR, FOLDER),
+        (Kind::Mkdir, FOLDER, REGULAR),
+        (Kind::Mknod, DEVICE, FOLDER),
+        (Kind::Symlink, SYMLINK, REGULAR),
+    ] {
+        let (made, other) = (probed(of_type(made), None), probed(of_type(other), None));
         assert_eq!(settle(kind, &entry(0), &probed(None, None), 0), Settled::Again);
-        assert_eq!(settle(kind, &entry(0), &probed(file(5, 0), None), 0), Settled::Done(0));
-        let there = settle(kind, &entry(PRESENT), &probed(file(5, 0), None), 0);
+        assert_eq!(settle(kind, &entry(0), &made, 0), Settled::Done(0));
+        assert_eq!(settle(kind, &entry(0), &other, 0), Settled::Again, "made by another");
+        let there = settle(kind, &entry(PRESENT), &made, 0);
         assert_eq!(there, Settled::Again, "it was there before");
         assert_eq!(settle(kind, &entry(PRESENT), &probed(None, None), 0), Settled::Again);
     }

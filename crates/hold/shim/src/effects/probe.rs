@@ -63,7 +63,7 @@ fn of_name((dir, path): (c_int, Text<'_>)) -> Option<File> {
 }
 
 fn status(dir: c_int, path: Text<'_>, flags: c_int) -> Option<File> {
-    const MASK: libc::c_uint = libc::STATX_INO | libc::STATX_SIZE;
+    const MASK: libc::c_uint = libc::STATX_INO | libc::STATX_SIZE | libc::STATX_TYPE;
     // SAFETY: a zeroed statx is a valid value of that plain C structure.
     let mut found: libc::statx = unsafe { std::mem::zeroed() };
     let path = path.pointer();
@@ -75,7 +75,8 @@ fn status(dir: c_int, path: Text<'_>, flags: c_int) -> Option<File> {
         return None;
     }
     let device = (u64::from(found.stx_dev_major) << 32) | u64::from(found.stx_dev_minor);
-    Some(File { id: (device, found.stx_ino), size: found.stx_size })
+    let file_type = u32::from(found.stx_mode) & libc::S_IFMT;
+    Some(File { id: (device, found.stx_ino), size: found.stx_size, file_type })
 }
 
 fn has_attribute(about: About<'_>) -> bool {
