@@ -148,11 +148,32 @@ pub fn difference(expected: &Tree, found: &Tree) -> (usize, String) {
         if a != b {
             count += 1;
             if text.len() < 4 {
-                text.push(format!("{path}: expected {}, found {}", say(a), say(b)));
+                let place = first_difference(a, b).unwrap_or_default();
+                text.push(format!("{path}: expected {}, found {}{place}", say(a), say(b)));
             }
         }
     }
     (count, text.join("; "))
+}
+
+/// Where two files of one length differ, and by what.
+fn first_difference(expected: Option<&Node>, found: Option<&Node>) -> Option<String> {
+    let (Some(Node::File(expected)), Some(Node::File(found))) = (expected, found) else {
+        return None;
+    };
+    let differs = |at: &usize| expected.get(*at) != found.get(*at);
+    let first = (0..expected.len().min(found.len())).find(differs)?;
+    let last = (0..expected.len()).rev().find(differs)?;
+    let some = |bytes: &[u8]| hex(&bytes[first..(first + 8).min(bytes.len())]);
+    Some(format!(
+        ", which differ from byte {first} to {last} ({}.. and {}..)",
+        some(expected),
+        some(found)
+    ))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn say(node: Option<&Node>) -> String {
@@ -161,9 +182,11 @@ fn say(node: Option<&Node>) -> String {
         Some(Node::Folder) => "a directory".to_owned(),
         Some(Node::Link(target)) => format!("a link to {target}"),
         Some(Node::File(content)) => {
-            let start =
-                content.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>();
-            format!("a file of {} bytes ({start}..)", content.len())
+            format!(
+                "a file of {} bytes ({}..)",
+                content.len(),
+                hex(&content[..content.len().min(8)])
+            )
         }
     }
 }

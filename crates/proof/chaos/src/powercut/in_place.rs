@@ -1,6 +1,7 @@
 //! What else may be there of a volume whose data are written in place: a page may be what was
 //! written after the last promise, whatever else is there of that time, or be torn, which is an I/O
-//! error.
+//! error. What is behind the length that the file had at a checkpoint is zeros then: a store is
+//! opened as of a checkpoint, cuts off what is behind the end, and the length is set again.
 
 use super::promise::{PAGE, page};
 use super::work::{Node, Step, Tree};
@@ -39,15 +40,32 @@ impl Later {
     }
 
     /// Whether a page of a file can be there after so many steps, besides what it can be anyway:
-    /// `versions`.
-    pub fn may_be(&self, done: usize, number: usize, content: &[u8], versions: &[Vec<u8>]) -> bool {
+    /// `versions`. The file has had these lengths, one after the other.
+    pub fn may_be(
+        &self,
+        done: usize,
+        number: usize,
+        content: &[u8],
+        (versions, lengths): (&[Vec<u8>], &[usize]),
+    ) -> bool {
         let seen = &content[(number * PAGE).min(content.len())..];
         let seen = &seen[..seen.len().min(PAGE)];
         let later = self.0.get(&number).into_iter().flatten().filter(|(step, _)| *step >= done);
         let later: Vec<&Vec<u8>> = later.map(|(_, page)| page).collect();
         let is_torn = seen.iter().all(|byte| *byte == TORN);
         let may_be_torn = versions.len() > 1 || !later.is_empty();
-        is_torn && may_be_torn || later.iter().any(|page| page.starts_with(seen))
+        if is_torn && may_be_torn || later.iter().any(|page| page.starts_with(seen)) {
+            return true;
+        }
+        // Opened at each of the older lengths, and at every shorter one since.
+        let mut end = usize::MAX;
+        lengths.iter().rev().any(|length| {
+            end = end.min(*length);
+            let (kept, rest) = seen.split_at(end.saturating_sub(number * PAGE).min(seen.len()));
+            let is_kept = |page: &Vec<u8>| page.starts_with(kept);
+            rest.iter().all(|byte| *byte == 0)
+                && (later.iter().any(|page| is_kept(page)) || versions.iter().any(is_kept))
+        })
     }
 }
 
@@ -106,12 +124,30 @@ mod tests {
             }
         };
         let (later, old, new) = (Later::of(&steps), content(2), content(4));
-        assert!(later.may_be(3, 0, &new, &[]) && !later.may_be(4, 0, &new, &[]));
-        assert!(!later.may_be(2, 0, &old, &[]));
+        let may_be = |done, content: &[u8]| later.may_be(done, 0, content, (&[], &[]));
+        assert!(may_be(3, &new) && !may_be(4, &new));
+        assert!(!may_be(2, &old));
         // Of a shorter file a part of it is seen.
-        assert!(later.may_be(3, 0, &new[..100], &[]) && !later.may_be(3, 0, &old[..100], &[]));
+        assert!(may_be(3, &new[..100]) && !may_be(3, &old[..100]));
         let torn = [TORN; PAGE];
-        assert!(later.may_be(3, 0, &torn, &[]) && !later.may_be(4, 0, &torn, &[]));
-        assert!(later.may_be(4, 0, &torn, &[old.clone(), new.clone()]));
+        assert!(may_be(3, &torn) && !may_be(4, &torn));
+        assert!(later.may_be(4, 0, &torn, (&[old.clone(), new.clone()], &[])));
+    }
+
+    #[test]
+    fn what_was_overwritten_may_end_where_the_file_ended() {
+        let write = |len, seed| Step::Write("f".into(), 0, len, seed);
+        let steps = [Step::Create("f".into()), write(100, 1), write(300, 2)];
+        let mut tree = Tree::new();
+        steps.iter().for_each(|step| step.apply(&mut tree));
+        let Node::File(new) = &tree["f"] else { panic!("that is no file") };
+        let cut = |at: usize| [&new[..at], &vec![0; 300 - at]].concat();
+        let later = Later::of(&steps);
+        let may_be =
+            |content: &[u8], lengths: &[usize]| later.may_be(2, 0, content, (&[], lengths));
+        assert!(may_be(&cut(300), &[0, 100, 300]));
+        assert!(may_be(&cut(100), &[0, 100, 300]) && may_be(&cut(0), &[0, 100, 300]));
+        assert!(!may_be(&cut(200), &[0, 100, 300]), "it never had that length");
+        assert!(!may_be(&cut(100), &[100, 0, 300]), "it was cut off to nothing since");
     }
 }

@@ -156,11 +156,14 @@ impl Lives for Bench<'_> {
         }
         let end = self.judge.end(&heard, None)?;
         let platter = self.lose(&disk);
+        let torn = self.counts.torn;
         let (repaired, trees) = self
             .recover(platter.clone(), &end)
             .with_context(|| format!("life {}", self.judge.life))?;
-        // Often nobody calls `belay repair`: then the next `belay run` has to.
-        self.disk = if self.rng.random() { repaired } else { platter };
+        // Often nobody calls `belay repair`: then the next `belay run` has to. Pages that were torn
+        // are so still on what nobody has mended.
+        let is_mended = self.counts.torn > torn;
+        self.disk = if self.rng.random() || is_mended { repaired } else { platter };
         self.judge.settled = trees;
         Ok(())
     }

@@ -20,6 +20,8 @@ type Versions = Vec<Vec<u8>>;
 struct Possible {
     tree: Tree,
     files: BTreeMap<String, Vec<Versions>>,
+    /// The lengths that each file has had, one after the other.
+    lengths: BTreeMap<String, Vec<usize>>,
 }
 
 /// A page of a content, zeros behind its end.
@@ -43,7 +45,10 @@ impl Possible {
     fn apply(&mut self, step: &Step, is_durable: bool) {
         step.apply(&mut self.tree);
         match step {
-            Step::Create(path) => drop(self.files.insert(path.clone(), Vec::new())),
+            Step::Create(path) => {
+                self.files.insert(path.clone(), Vec::new());
+                self.lengths.insert(path.clone(), vec![0]);
+            }
             Step::Write(path, at, len, _) => {
                 self.resize(path);
                 let Some(Node::File(content)) = self.tree.get(path) else { return };
@@ -75,13 +80,21 @@ impl Possible {
                 let moved: Vec<String> = moved.cloned().collect();
                 // What it replaces is gone, whether anything is moved there or not.
                 self.files.remove(to);
+                self.lengths.remove(to);
                 for path in moved {
+                    let new = format!("{to}{}", &path[from.len()..]);
                     if let Some(pages) = self.files.remove(&path) {
-                        self.files.insert(format!("{to}{}", &path[from.len()..]), pages);
+                        self.files.insert(new.clone(), pages);
+                    }
+                    if let Some(lengths) = self.lengths.remove(&path) {
+                        self.lengths.insert(new, lengths);
                     }
                 }
             }
-            Step::Remove(path) => drop(self.files.remove(path)),
+            Step::Remove(path) => {
+                self.files.remove(path);
+                self.lengths.remove(path);
+            }
             Step::Sync(path) if is_durable => {
                 if let Some(content) = self.content(path).cloned() {
                     let all = (0..content.len().div_ceil(PAGE)).map(|n| vec![page(&content, n)]);
@@ -94,7 +107,9 @@ impl Possible {
 
     /// Each file has as many pages as its length takes.
     fn resize(&mut self, path: &str) {
-        let pages = self.content(path).map_or(0, |content| content.len().div_ceil(PAGE));
+        let length = self.content(path).map_or(0, |content| content.len());
+        self.lengths.entry(path.to_owned()).or_default().push(length);
+        let pages = length.div_ceil(PAGE);
         if let Some(file) = self.files.get_mut(path) {
             file.resize(pages, vec![vec![0; PAGE]]);
         }
@@ -119,9 +134,11 @@ impl Possible {
         let (Node::File(content), Some(pages)) = (node, self.files.get(path)) else {
             return !matches!(node, Node::File(_));
         };
+        let lengths = self.lengths.get(path).map_or(&[][..], Vec::as_slice);
         pages.iter().enumerate().all(|(number, versions)| {
-            let may_be =
-                |(later, done): (&Later, usize)| later.may_be(done, number, content, versions);
+            let may_be = |(later, done): (&Later, usize)| {
+                later.may_be(done, number, content, (versions, lengths))
+            };
             versions.contains(&page(content, number)) || later.is_some_and(may_be)
         })
     }
