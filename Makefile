@@ -49,7 +49,8 @@ STUDY_KILLS ?= 10000
 # The results and the page of make study-relay
 RELAY_STUDY := docs/fault-study/relay/controlled.json --page docs/relay-study.md
 # Results that have their pages beside them
-VOLUME_PAGES := $(addprefix docs/volumes/,loris.json table3.json soak.json powercut.json powercut-kept.json powercut-vm.json controlled.json)
+VOLUME_PAGES := $(addprefix docs/volumes/,loris.json table3.json soak.json soak-in-place.json soak-checked.json powercut.json \
+  powercut-kept.json powercut-vm.json controlled.json)
 STUDY_FLAGS ?= --sessions 12 --rounds 24 --file-mib 256 --macro-rounds 6 --build-rounds 4
 
 # make volumes, each of its parts alone, and how often something happens in each
