@@ -98,9 +98,18 @@ pub fn page_of(file: &RunFile, run: &BlackoutRun) -> String {
             times(pause),
             format!("{short} of {}", one.pause_us.len()),
             times([own.median_us, own.p99_us, own.max_us]),
+            format!("{:.1} → {:.1}", one.load.before, one.load.after),
         ]
     });
-    let columns = ["daemon", "kills", "errors", "pause", "at most 10 ms", "by belay's own count"];
+    let columns = [
+        "daemon",
+        "kills",
+        "errors",
+        "pause",
+        "at most 10 ms",
+        "by belay's own count",
+        "load before and after",
+    ];
     let columns = columns.map(table::words);
     format!(
         "# The pause that an application sees\n\nThe daemon, or the namespace module of a volume, is killed again and again while a \

@@ -136,7 +136,9 @@ pub fn run(args: &LayoutsArgs) -> Result<bool> {
 pub fn page_of(file: &RunFile, run: &LayoutsRun) -> String {
     let back_ends = format!("images in files below {}", run.workdir);
     let RunFile { machine, placement, started, command, .. } = file;
-    table::markdown(run, &describe(machine, *placement, &back_ends, started, command))
+    let Load { before, after } = run.load;
+    let foot = describe(machine, *placement, &back_ends, started, command);
+    table::markdown(run, &format!("{foot}; load {before:.1} before, {after:.1} after"))
 }
 
 /// The order of a round: who was first is last in the next one.
