@@ -50,7 +50,7 @@ STUDY_KILLS ?= 10000
 RELAY_STUDY := docs/fault-study/relay/controlled.json --page docs/relay-study.md
 # Results that have their pages beside them
 VOLUME_PAGES := $(addprefix docs/volumes/,loris.json table3.json soak.json soak-in-place.json soak-checked.json powercut.json \
-  powercut-kept.json powercut-vm.json controlled.json)
+  powercut-kept.json powercut-in-place.json powercut-vm.json controlled.json)
 STUDY_FLAGS ?= --sessions 12 --rounds 24 --file-mib 256 --macro-rounds 6 --build-rounds 4
 
 # make volumes, each of its parts alone, and how often something happens in each
@@ -61,6 +61,7 @@ TABLE3_INJECTIONS ?= 1500
 TABLE3_OVERWRITES ?= 200
 TABLE3_FLAGS ?=
 VOLUME_CUTS ?= 2000
+VOLUME_IN_PLACE_CUTS ?= 300
 VOLUME_VM_CUTS ?= 60
 LAYOUTS_FLAGS ?=
 
@@ -189,6 +190,10 @@ volumes-soak: setup build ## Volumes under fire: a soak whose processes are kill
 	@mkdir -p $(VOLUMES_OUT)
 	@scripts/guarded $(RELEASE)/belay-chaos soak --fixtures volume --times 200 --oracle dir --every 20ms --kills $(or $(KILLS),10000) \
 	  $(if $(SEED),--seed $(SEED)) --page $(VOLUMES_OUT)/soak.md
+	@scripts/guarded $(RELEASE)/belay-chaos soak --fixtures volume --times 1000 --oracle dir --every 200ms --kills 1000 \
+	  $(if $(SEED),--seed $(SEED)) --page $(VOLUMES_OUT)/soak-checked.md
+	@scripts/guarded $(RELEASE)/belay-chaos soak --fixtures volume-in-place --times 40 --oracle dir --every 20ms --kills 2000 \
+	  $(if $(SEED),--seed $(SEED)) --page $(VOLUMES_OUT)/soak-in-place.md
 	@scripts/guarded $(RELEASE)/belay-chaos study controlled --columns belay --fixtures volume --no-verdict --out $(VOLUMES_OUT)
 
 .PHONY: volumes-steps
@@ -229,6 +234,8 @@ volumes-power: setup build ## Kill all of a volume at once, with and without its
 	  --page $(VOLUMES_OUT)/powercut.md
 	@scripts/guarded $(RELEASE)/belay-chaos powercut --fixtures volume --memory kept --cuts $(VOLUME_CUTS) $(if $(SEED),--seed $(SEED)) \
 	  --page $(VOLUMES_OUT)/powercut-kept.md
+	@scripts/guarded $(RELEASE)/belay-chaos powercut --fixtures volume-in-place --cuts $(VOLUME_IN_PLACE_CUTS) --also 1 \
+	  $(if $(SEED),--seed $(SEED)) --page $(VOLUMES_OUT)/powercut-in-place.md
 
 .PHONY: volumes-power-vm
 volumes-power-vm: setup build ## Cut the power of an emulated machine with a volume (VOLUME_VM_CUTS, SEED)
