@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use belay_fixtures::{Kind, process};
+use belay_study::digest::hex;
 
 use super::work::{Node, Step, Tree};
 
@@ -156,7 +157,7 @@ pub fn difference(expected: &Tree, found: &Tree) -> (usize, String) {
     (count, text.join("; "))
 }
 
-/// Where two files of one length differ, and by what.
+/// Between which bytes two files differ, and by what there.
 fn first_difference(expected: Option<&Node>, found: Option<&Node>) -> Option<String> {
     let (Some(Node::File(expected)), Some(Node::File(found))) = (expected, found) else {
         return None;
@@ -164,16 +165,11 @@ fn first_difference(expected: Option<&Node>, found: Option<&Node>) -> Option<Str
     let differs = |at: &usize| expected.get(*at) != found.get(*at);
     let first = (0..expected.len().min(found.len())).find(differs)?;
     let last = (0..expected.len()).rev().find(differs)?;
-    let some = |bytes: &[u8]| hex(&bytes[first..(first + 8).min(bytes.len())]);
     Some(format!(
         ", which differ from byte {first} to {last} ({}.. and {}..)",
-        some(expected),
-        some(found)
+        hex(&expected[first..]),
+        hex(&found[first..])
     ))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn say(node: Option<&Node>) -> String {
@@ -182,11 +178,7 @@ fn say(node: Option<&Node>) -> String {
         Some(Node::Folder) => "a directory".to_owned(),
         Some(Node::Link(target)) => format!("a link to {target}"),
         Some(Node::File(content)) => {
-            format!(
-                "a file of {} bytes ({}..)",
-                content.len(),
-                hex(&content[..content.len().min(8)])
-            )
+            format!("a file of {} bytes ({}..)", content.len(), hex(content))
         }
     }
 }
