@@ -50,7 +50,7 @@ STUDY_KILLS ?= 10000
 RELAY_STUDY := docs/fault-study/relay/controlled.json --page docs/relay-study.md
 # Results that have their pages beside them
 VOLUME_PAGES := $(addprefix docs/volumes/,loris.json table3.json soak.json soak-in-place.json soak-checked.json powercut.json \
-  powercut-kept.json powercut-in-place.json powercut-vm.json controlled.json)
+  powercut-kept.json powercut-in-place.json powercut-vm.json powercut-build.json controlled.json)
 STUDY_FLAGS ?= --sessions 12 --rounds 24 --file-mib 256 --macro-rounds 6 --build-rounds 4
 
 # make volumes, each of its parts alone, and how often something happens in each
@@ -62,6 +62,7 @@ TABLE3_OVERWRITES ?= 200
 TABLE3_FLAGS ?=
 VOLUME_CUTS ?= 2000
 VOLUME_IN_PLACE_CUTS ?= 300
+VOLUME_BUILD_CUTS ?= 200
 VOLUME_VM_CUTS ?= 60
 LAYOUTS_FLAGS ?=
 
@@ -88,6 +89,7 @@ TEST_VOLUME_DURATION ?= 20s
 TEST_LORIS_FLAGS ?= --scale tiny --kills 12 --every 400ms --any-time
 TEST_TABLE3_FLAGS ?= --scale tiny --injections 10 --overwrites 3
 TEST_VOLUME_CUTS ?= 5
+TEST_BUILD_CUTS ?= 6
 # And the fault study: the operations with most effects.
 TEST_STUDY_FIXTURES ?= ntfs-3g,bindfs,mergerfs,avfs,sshfs
 TEST_STUDY_OPS ?= create,mkdir,rename-over,unlink,append,chmod
@@ -181,9 +183,10 @@ volumes-short:
 	@scripts/guarded $(CHECKED)/belay-chaos study table3 --seed $(TEST_SOAK_SEED) $(TEST_TABLE3_FLAGS) --out $(CHECKED)/study
 	@scripts/guarded $(CHECKED)/belay-chaos powercut --fixtures volume --cuts $(TEST_VOLUME_CUTS) --also 1 --seed $(TEST_SOAK_SEED)
 	@scripts/guarded $(CHECKED)/belay-chaos powercut --fixtures volume --memory kept --cuts $(TEST_VOLUME_CUTS) --seed $(TEST_SOAK_SEED)
+	@scripts/guarded $(CHECKED)/belay-chaos powercut-build --scale tiny --life 1s --cuts $(TEST_BUILD_CUTS) --seed $(TEST_SOAK_SEED)
 
 .PHONY: volumes
-volumes: volumes-soak volumes-steps volumes-bytes volumes-loris volumes-faults volumes-suites volumes-blackout volumes-power volumes-power-vm volumes-layouts ## All of these, into docs/volumes (SEED, and the variables of each)
+volumes: volumes-soak volumes-steps volumes-bytes volumes-loris volumes-faults volumes-suites volumes-blackout volumes-power volumes-build volumes-power-vm volumes-layouts ## All of these, into docs/volumes (SEED, and the variables of each)
 
 .PHONY: volumes-soak
 volumes-soak: setup build ## Volumes under fire: a soak whose processes are killed, and a crash at every point (KILLS, SEED)
@@ -236,6 +239,13 @@ volumes-power: setup build ## Kill all of a volume at once, with and without its
 	  --page $(VOLUMES_OUT)/powercut-kept.md
 	@scripts/guarded $(RELEASE)/belay-chaos powercut --fixtures volume-in-place --cuts $(VOLUME_IN_PLACE_CUTS) --also 1 \
 	  $(if $(SEED),--seed $(SEED)) --page $(VOLUMES_OUT)/powercut-in-place.md
+
+.PHONY: volumes-build
+volumes-build: setup build ## Build OpenSSH on a volume that loses its processes and its power (VOLUME_BUILD_CUTS, SEED)
+	@scripts/setup-study
+	@mkdir -p $(VOLUMES_OUT)
+	@scripts/guarded $(RELEASE)/belay-chaos powercut-build --cuts $(VOLUME_BUILD_CUTS) $(if $(SEED),--seed $(SEED)) \
+	  --page $(VOLUMES_OUT)/powercut-build.md
 
 .PHONY: volumes-power-vm
 volumes-power-vm: setup build ## Cut the power of an emulated machine with a volume (VOLUME_VM_CUTS, SEED)

@@ -65,6 +65,12 @@ enum Command {
     /// As `powercut`, but the kernel is lost as well with all that it had not written yet. Needs
     /// what `scripts/setup-vm` prepares, and root for a loop device.
     PowercutVm(powercut::vm::VmArgs),
+    /// Build a source tree on a volume, kill its processes, and again and again all at once
+    ///
+    /// The memory of the volume is kept or lost, with what its disk was not asked to sync. After
+    /// each end it is mounted again and checked, and the build goes on with what was durable. Its
+    /// end must be that of an undisturbed one. Needs what `scripts/setup-study` gets.
+    PowercutBuild(powercut::build::BuildArgs),
     /// The machine that loses its power (started by `powercut`)
     #[command(hide = true)]
     PowercutMachine(powercut::MachineArgs),
@@ -107,6 +113,7 @@ fn main() -> ExitCode {
         Command::Study(args) => study::run(&args),
         Command::Powercut(args) => powercut::run(&args),
         Command::PowercutVm(args) => powercut::vm::run(&args),
+        Command::PowercutBuild(args) => powercut::build::run(&args),
         Command::PowercutMachine(args) => powercut::machine::run(&args),
         Command::Worker(args) => worker::serve(&args).map(|()| true),
     };

@@ -27,6 +27,7 @@ pub struct PageArgs {
 enum Results {
     Soak(report::Report),
     Powercut(powercut::Results),
+    PowercutBuild(powercut::build::Results),
     Study(Box<study::Results>),
 }
 
@@ -76,6 +77,7 @@ fn render(results: &Path) -> Result<String> {
     Ok(match found {
         Results::Soak(report) => report.page(),
         Results::Powercut(results) => results.page(),
+        Results::PowercutBuild(results) => results.page(),
         Results::Study(results) => results.page(),
     })
 }

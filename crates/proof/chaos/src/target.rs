@@ -75,9 +75,17 @@ impl fmt::Display for Target {
 /// # Errors
 /// When nobody answers for long.
 pub fn status(fixture: &Fixture) -> Result<Value> {
+    patiently(|| fixture.belay_status())
+}
+
+/// Asks until there is an answer.
+///
+/// # Errors
+/// When nobody answers for long.
+pub fn patiently(ask: impl Fn() -> Result<Value>) -> Result<Value> {
     let begin = Instant::now();
     loop {
-        match fixture.belay_status() {
+        match ask() {
             Ok(status) => return Ok(status),
             Err(why) if begin.elapsed() > PATIENCE => return Err(why),
             Err(_) => {}

@@ -31,31 +31,59 @@ fn belays(status: &Value) -> Vec<u32> {
 
 /// Kills until it is to stop, or has killed enough.
 pub fn hunt(fixture: &Fixture, plan: &Plan, toll: &Toll) -> Result<()> {
-    let mut rng = ChaCha12Rng::seed_from_u64(plan.seed ^ 0x766f_6c75);
-    let mut truce = Instant::now();
+    let mut hunter = Hunter::new(plan);
     while plan.limit.is_none_or(|limit| toll.kills() < limit) {
-        if toll.stop.wait(pause(plan.every, &mut rng)) || toll.stop.asked() {
+        if toll.stop.wait(hunter.pause()) || toll.stop.asked() {
             return Ok(());
         }
-        let status = target::status(fixture)?;
-        let mut victims = victims(&status, truce <= Instant::now(), &mut rng);
-        victims.shuffle(&mut rng);
+        toll.count(hunter.strike(&target::status(fixture)?)?);
+    }
+    Ok(())
+}
+
+/// Who kills processes of a volume.
+pub struct Hunter<'a> {
+    plan: &'a Plan,
+    rng: ChaCha12Rng,
+    /// Until then keeper and supervisor are let be.
+    truce: Instant,
+}
+
+impl<'a> Hunter<'a> {
+    /// One who follows this plan.
+    pub fn new(plan: &'a Plan) -> Self {
+        let rng = ChaCha12Rng::seed_from_u64(plan.seed ^ 0x766f_6c75);
+        Self { plan, rng, truce: Instant::now() }
+    }
+
+    /// How long to wait before the next strike.
+    pub fn pause(&mut self) -> Duration {
+        pause(self.plan.every, &mut self.rng)
+    }
+
+    /// Kills one of the processes that a status tells of, or several. Says how many were killed.
+    ///
+    /// # Errors
+    /// If the plan has no signals.
+    pub fn strike(&mut self, status: &Value) -> Result<u64> {
+        let rng = &mut self.rng;
+        let mut victims = victims(status, self.truce <= Instant::now(), rng);
+        victims.shuffle(rng);
         // One in four times several at once, all of them included.
         let most = if rng.random_bool(0.25) { victims.len() } else { 1 };
         let count = rng.random_range(1..=most.max(1));
-        let signal = *plan.signals.choose(&mut rng).context("no signals to kill with")?;
-        if let Some(progress) = &plan.progress
+        let signal = *self.plan.signals.choose(rng).context("no signals to kill with")?;
+        if let Some(progress) = &self.plan.progress
             && rng.random_bool(0.5)
         {
             aim(progress, Duration::from_micros(rng.random_range(0..300)));
         }
         // Who has ended since needs no killing.
-        let own = belays(&status);
+        let own = belays(status);
         if victims.iter().take(count).any(|pid| own.contains(pid)) {
-            truce = Instant::now() + TRUCE;
+            self.truce = Instant::now() + TRUCE;
         }
         let killed = victims.iter().take(count).filter(|pid| process::kill(**pid, signal).is_ok());
-        toll.count(killed.count() as u64);
+        Ok(killed.count() as u64)
     }
-    Ok(())
 }

@@ -5,6 +5,8 @@
 //! the mount is another each time; where a file of text holds it, it is replaced before the file is
 //! hashed.
 
+mod generated;
+
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use belay_fixtures::process::run_ok;
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use walkdir::WalkDir;
 
@@ -33,6 +35,8 @@ pub struct Source {
     name: String,
     /// What the build must bring about at least.
     programs: Vec<String>,
+    /// Targets of its own of `make`, each of which is long.
+    parts: Vec<String>,
     /// Commands that must succeed, by which it is seen whether they run; `SCRATCH` is a directory
     /// outside of the mount.
     trials: Vec<Vec<String>>,
@@ -56,6 +60,7 @@ impl Source {
             archive,
             name: "OpenSSH".to_owned(),
             programs: ["ssh", "sshd", "ssh-keygen", "scp", "sftp"].map(str::to_owned).to_vec(),
+            parts: vec!["openbsd-compat/libopenbsd-compat.a".to_owned()],
             trials: vec![
                 command("ssh -V"),
                 command("ssh-keygen -q -t ed25519 -P secret -N secret -f SCRATCH/key"),
@@ -70,37 +75,58 @@ impl Source {
     /// # Errors
     /// When it cannot be packed.
     pub fn generated(modules: usize) -> Result<Self> {
-        let dir = tempfile::tempdir().context("making a directory for sources")?;
-        let tree = dir.path().join("program-1.0");
-        std::fs::create_dir(&tree).context("creating the sources' directory")?;
-        let mut files: Vec<(String, String)> = vec![
-            ("configure".into(), CONFIGURE.into()),
-            ("Makefile.in".into(), makefile(modules)),
-            ("main.c".into(), main_c(modules)),
-        ];
-        files.extend((0..modules).map(|n| {
-            let text = format!(
-                "#include \"config.h\"\nint module{n}(int x)\n{{\n\treturn x * {n} + FACTOR;\n}}\n"
-            );
-            (format!("module{n}.c"), text)
-        }));
-        for (name, text) in files {
-            let path = tree.join(&name);
-            std::fs::write(&path, text)
-                .and_then(|()| {
-                    let mode = if name == "configure" { 0o755 } else { 0o644 };
-                    std::fs::set_permissions(&path, PermissionsExt::from_mode(mode))
-                })
-                .with_context(|| format!("writing {}", path.display()))?;
-        }
-        let archive = dir.path().join("program.tar.gz");
-        let mut tar = Command::new("tar");
-        tar.arg("-C").arg(dir.path()).args(["--owner=0", "--group=0", "-czf"]).arg(&archive);
-        tar.arg("program-1.0");
-        run_ok(tar, std::time::Duration::from_secs(60)).context("packing the sources")?;
+        let (dir, archive) = generated::pack(modules)?;
         let name = format!("a generated program of {modules} modules");
         let (programs, trials) = (vec!["program".to_owned()], vec![command("program")]);
-        Ok(Self { archive, name, programs, trials, _dir: Some(dir) })
+        Ok(Self { archive, name, programs, parts: vec![], trials, _dir: Some(dir) })
+    }
+
+    /// What is in this archive, for who does stages of a build that somebody else judges.
+    #[must_use]
+    pub fn in_archive(archive: &Path) -> Self {
+        let name = archive.display().to_string();
+        let (programs, parts, trials) = (vec![], vec![], vec![]);
+        Self { archive: archive.to_owned(), name, programs, parts, trials, _dir: None }
+    }
+
+    /// Where the archive is.
+    #[must_use]
+    pub fn archive(&self) -> &Path {
+        &self.archive
+    }
+
+    /// Targets of its own of `make`, each of which is long.
+    #[must_use]
+    pub fn parts(&self) -> &[String] {
+        &self.parts
+    }
+}
+
+/// A part of a build that can be done again from its beginning, if nothing is there of what it
+/// makes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    /// The archive is copied into the mount.
+    Copy,
+    /// It is unpacked there.
+    Unpack,
+    /// `configure`.
+    Configure,
+    /// These targets are made, or all if there are none.
+    Make(Vec<String>),
+}
+
+impl Stage {
+    /// What it is called, and its log.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Copy => "cp",
+            Self::Unpack => "tar",
+            Self::Configure => "configure",
+            Self::Make(_) => "make",
+        }
     }
 }
 
@@ -139,31 +165,48 @@ impl Build {
     /// # Errors
     /// When one of these fails.
     pub fn work(&self, root: &Path, scratch: &Path, watch: &Watch<'_>) -> Result<()> {
+        let stages = [Stage::Copy, Stage::Unpack, Stage::Configure, Stage::Make(vec![])];
+        stages.iter().try_for_each(|stage| self.stage(stage, root, scratch, watch))
+    }
+
+    /// Does one of these.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn stage(
+        &self,
+        stage: &Stage,
+        root: &Path,
+        scratch: &Path,
+        watch: &Watch<'_>,
+    ) -> Result<()> {
         let dir = dir(root);
         let archive = dir.join("source.tar.gz");
-        let mut copy = Command::new("cp");
-        copy.arg(&self.source.archive).arg(&archive);
-        let mut unpack = Command::new("tar");
-        unpack.arg("-C").arg(&dir).args(["--no-same-owner", "-xzf"]).arg(&archive);
-        for (step, command) in [("cp", copy), ("tar", unpack)] {
-            program::run(command, &scratch.join(step), watch)?;
-        }
-        let tree = tree(&dir)?;
-        let mut configure = Command::new("./configure");
-        // Without debug information, which holds the mount's path.
-        configure.args(["--quiet", "--prefix=/usr/local", "CFLAGS=-O1"]);
-        let mut make = Command::new("make");
-        make.arg(format!("-j{}", self.jobs));
-        for (step, mut command) in [("configure", configure), ("make", make)] {
-            command.current_dir(&tree).env("LC_ALL", "C");
-            command.env("SOURCE_DATE_EPOCH", SOURCE_DATE_EPOCH);
-            // Of a make that this program may have been started by.
-            for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL"] {
-                command.env_remove(name);
+        let mut command = match stage {
+            Stage::Copy => {
+                let mut copy = Command::new("cp");
+                copy.arg(&self.source.archive).arg(&archive);
+                copy
             }
-            program::run(command, &scratch.join(step), watch)?;
-        }
-        Ok(())
+            Stage::Unpack => {
+                let mut unpack = Command::new("tar");
+                unpack.arg("-C").arg(&dir).args(["--no-same-owner", "-xzf"]).arg(&archive);
+                unpack
+            }
+            Stage::Configure => {
+                let mut configure = Command::new("./configure");
+                // Without debug information, which holds the mount's path.
+                configure.args(["--quiet", "--prefix=/usr/local", "CFLAGS=-O1"]);
+                in_tree(configure, &dir)?
+            }
+            Stage::Make(targets) => {
+                let mut make = Command::new("make");
+                make.arg(format!("-j{}", self.jobs)).args(targets);
+                in_tree(make, &dir)?
+            }
+        };
+        command.env("LC_ALL", "C");
+        program::run(command, &scratch.join(stage.name()), watch).map(drop)
     }
 
     /// What is there after a build.
@@ -171,28 +214,24 @@ impl Build {
     /// # Errors
     /// When it cannot be read.
     pub fn look(&self, root: &Path) -> Result<Outcome> {
-        let dir = dir(root);
-        let tree = tree(&dir)?;
-        let mut outcome = Outcome::default();
-        for entry in WalkDir::new(&tree).min_depth(1).sort_by_file_name() {
-            let entry = entry.with_context(|| format!("walking {}", tree.display()))?;
-            let path = entry.path();
-            let name = path.strip_prefix(&tree).unwrap_or(path).to_string_lossy().into_owned();
-            let what = if entry.file_type().is_dir() {
-                "directory".to_owned()
-            } else if entry.file_type().is_symlink() {
-                let target = std::fs::read_link(path);
-                format!("link to {}", target.with_context(|| format!("reading {name}"))?.display())
-            } else if incomparable(&name) {
-                "file".to_owned()
-            } else {
-                content(path, &tree)?
-            };
-            let mode = entry.metadata().with_context(|| format!("looking at {name}"))?;
-            outcome
-                .add(format!("build: {name}"), format!("{:o} {what}", mode.permissions().mode()));
+        facts(&tree(&dir(root))?)
+    }
+
+    /// What is there at any time, with what was copied: nothing, if nothing was begun.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn look_at_all(&self, root: &Path) -> Result<Outcome> {
+        match dir(root) {
+            dir if dir.exists() => facts(&dir),
+            _ => Ok(Outcome::default()),
         }
-        Ok(outcome)
+    }
+
+    /// Where what is told of such a look is.
+    #[must_use]
+    pub fn place(root: &Path, name: &str) -> PathBuf {
+        dir(root).join(name)
     }
 
     /// An error if the programs are not there.
@@ -236,6 +275,39 @@ impl Build {
     }
 }
 
+/// As it is run in the unpacked tree.
+fn in_tree(mut command: Command, dir: &Path) -> Result<Command> {
+    command.current_dir(tree(dir)?).env("SOURCE_DATE_EPOCH", SOURCE_DATE_EPOCH);
+    // Of a make that this program may have been started by.
+    for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL"] {
+        command.env_remove(name);
+    }
+    Ok(command)
+}
+
+/// What each file below a directory is like.
+fn facts(base: &Path) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    for entry in WalkDir::new(base).min_depth(1).sort_by_file_name() {
+        let entry = entry.with_context(|| format!("walking {}", base.display()))?;
+        let path = entry.path();
+        let name = path.strip_prefix(base).unwrap_or(path).to_string_lossy().into_owned();
+        let what = if entry.file_type().is_dir() {
+            "directory".to_owned()
+        } else if entry.file_type().is_symlink() {
+            let target = std::fs::read_link(path);
+            format!("link to {}", target.with_context(|| format!("reading {name}"))?.display())
+        } else if incomparable(&name) {
+            "file".to_owned()
+        } else {
+            content(path, base)?
+        };
+        let mode = entry.metadata().with_context(|| format!("looking at {name}"))?;
+        outcome.add(format!("build: {name}"), format!("{:o} {what}", mode.permissions().mode()));
+    }
+    Ok(outcome)
+}
+
 fn command(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
@@ -246,10 +318,10 @@ fn command(line: &str) -> Vec<String> {
 /// `config.log` has the time, the process ids in the names of temporary files, and the directories
 /// of the compiler's temporary files. Nothing else was found to differ.
 fn incomparable(name: &str) -> bool {
-    name == "config.log"
+    name.rsplit('/').next() == Some("config.log")
 }
 
-/// Fingerprint of a file, wherever the tree is, as the daemon gives it.
+/// Fingerprint of a file, wherever the tree or what holds it is, as the daemon gives it.
 fn content(path: &Path, tree: &Path) -> Result<String> {
     let told = || format!("reading {}", path.display());
     let mut file = File::open(path).with_context(told)?;
@@ -287,38 +359,6 @@ fn tree(dir: &Path) -> Result<PathBuf> {
         }
     }
     found.with_context(|| format!("no directory was unpacked in {}", dir.display()))
-}
-
-/// Does, in little, what such scripts do: tries the compiler, writes and removes files, fills in a
-/// template.
-const CONFIGURE: &str = r#"#!/bin/sh
-set -e
-for i in 1 2 3 4 5 6 7 8; do
-    echo "int main(void) { return sizeof(char[$i]) - $i; }" > conftest.c
-    ${CC-cc} -o conftest conftest.c
-    ./conftest
-    echo "test $i in $$: passed" >> config.log
-    rm -f conftest conftest.c
-done
-echo '#define FACTOR 42' > conftest.h
-mv conftest.h config.h
-sed "s|@DIR@|$(pwd)|" Makefile.in > Makefile.tmp
-mv Makefile.tmp Makefile
-"#;
-
-fn makefile(modules: usize) -> String {
-    let objects: Vec<_> = (0..modules).map(|n| format!("module{n}.o")).collect();
-    format!(
-        "CC = cc\nDIR = @DIR@\nOBJECTS = {}\nprogram: main.o libmodules.a\n\t$(CC) -o $@ main.o libmodules.a\n\
-         libmodules.a: $(OBJECTS)\n\trm -f $@\n\tar rcD $@ $(OBJECTS)\n%.o: %.c config.h\n\t$(CC) -O1 -c -o $@ $<\n",
-        objects.join(" ")
-    )
-}
-
-fn main_c(modules: usize) -> String {
-    let declarations: String = (0..modules).map(|n| format!("int module{n}(int);\n")).collect();
-    let calls: Vec<_> = (0..modules).map(|n| format!("module{n}({n})")).collect();
-    format!("{declarations}int main(void)\n{{\n\treturn ({}) == 0;\n}}\n", calls.join(" + "))
 }
 
 #[cfg(test)]

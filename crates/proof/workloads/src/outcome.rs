@@ -37,6 +37,11 @@ impl Outcome {
         self.0.get(name).map(String::as_str)
     }
 
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// What another outcome has otherwise, a line each; empty if nothing.
     #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<String> {

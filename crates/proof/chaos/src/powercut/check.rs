@@ -57,6 +57,11 @@ fn dump_ext(image: &Path, folder: &Path) -> Result<()> {
 
 /// Reads what is in a folder.
 pub fn read_folder(folder: &Path) -> Result<Tree> {
+    read_but(folder, None)
+}
+
+/// Reads what is in a folder, but for what has that name in it.
+pub fn read_but(folder: &Path, other: Option<&str>) -> Result<Tree> {
     let mut tree = Tree::new();
     let mut todo = vec![String::new()];
     while let Some(inside) = todo.pop() {
@@ -67,7 +72,8 @@ pub fn read_folder(folder: &Path) -> Result<Tree> {
             let name = name.map_err(|name| anyhow!("{} is no name", name.display()))?;
             // Files that were removed while they were open, until they are closed.
             let hidden = name.starts_with(".fuse_hidden") || name.starts_with(".belay-hidden");
-            if hidden || inside.is_empty() && name == "lost+found" {
+            let is_other = name == "lost+found" || other == Some(name.as_str());
+            if hidden || inside.is_empty() && is_other {
                 continue;
             }
             let path = if inside.is_empty() { name } else { format!("{inside}/{name}") };

@@ -75,7 +75,7 @@ impl Judge {
                     end.durable.clone_from(&last);
                     end.whole = true;
                 }
-                Told::Mounted | Told::Ended => {}
+                Told::Mounted | Told::Ended | Told::Built(_) | Told::Killed(_) => {}
             }
         }
         end.begun

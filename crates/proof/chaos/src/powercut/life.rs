@@ -4,23 +4,21 @@
 mod again;
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use belay_fixtures::process::{self, Process, children};
+use belay_fixtures::process::Process;
 use belay_fixtures::{Kind, image_tools};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
-use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::counts::Counts;
 use super::disk::Disk;
+use super::enclosed;
 use super::judge::{End, Heard, Judge, Listener};
 use super::machine::Told;
 use super::pages::Pages;
@@ -220,20 +218,16 @@ impl Bench<'_> {
         self.power.wait_off(limit);
         if self.keeps() {
             // No process is to see anything but its end.
-            self.kill(&mut outer)?;
+            enclosed::kill(&mut outer)?;
         }
         let (disk, changes) = self.power.off();
-        self.kill(&mut outer)?;
+        enclosed::kill(&mut outer)?;
         Ok((listener.finish(), disk, changes))
     }
 
     /// Starts a machine, which does this life's steps.
     fn start(&self, leave: bool, interval: &str) -> Result<(Process, Listener)> {
-        let mut command = Command::new("unshare");
-        command.args(["--pid", "--fork", "--kill-child=KILL", "--mount", "--mount-proc", "--"]);
-        // Process 1 must be one that waits for nothing: the others are killed when it has ended.
-        command.args(["sh", "-c", "\"$@\" & wait", "sh"]);
-        command.arg(std::env::current_exe().context("finding this program's own path")?);
+        let mut command = enclosed::command()?;
         command.args(["powercut-machine", "--kind", self.kind.name(), "--image"]);
         command.arg(self.folder.join(IMAGE)).arg("--mountpoint").arg(self.path("mnt"));
         command.arg("--state-dir").arg(self.path("state"));
@@ -255,33 +249,12 @@ impl Bench<'_> {
         if let Some(volume) = &self.volume {
             command.arg("--names").arg(volume.names());
         }
+        // A volume takes its checkpoints as it likes.
+        let interval = ["--checkpoint-interval", interval];
+        let interval = if self.volume.is_some() { &[][..] } else { &interval[..] };
         let more = self.args.belay_args.iter().map(String::as_str);
-        command.args(
-            more.chain(["--checkpoint-interval", interval]).map(|arg| format!("--belay-arg={arg}")),
-        );
-        let log = File::create(self.path("machine.log")).context("creating a log")?;
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-        let child = command.spawn().context("starting unshare (of util-linux)")?;
-        let mut outer = Process::adopt(child, "unshare");
-        let output = outer.child().stdout.take().context("no output to read")?;
-        Ok((outer, Listener::start(output, &self.power)))
-    }
-
-    /// Kills the machine, and waits until nothing of it is left.
-    fn kill(&self, outer: &mut Process) -> Result<()> {
-        let pid = outer.pid();
-        while outer.exited()?.is_none() {
-            if let Some(init) = children(pid).first().copied() {
-                // Process 1 of a namespace: its end is that of all others.
-                process::kill(init, Signal::KILL)?;
-                ensure!(process::wait_for_exit(init, LIMIT)?, "the machine did not end");
-                break;
-            }
-            std::thread::yield_now();
-        }
-        outer.signal(Signal::KILL)?;
-        ensure!(outer.wait(LIMIT)?.is_some(), "unshare did not end");
-        Ok(())
+        command.args(more.chain(interval.iter().copied()).map(|arg| format!("--belay-arg={arg}")));
+        enclosed::start(command, &self.path("machine.log"), &self.power)
     }
 
     /// What the disk has kept.

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, ensure};
 use belay_fixtures::process::Process;
 use belay_fixtures::{Belay, Kind, image_tools, mounts};
 
+use super::builder;
 use super::volume::Volume;
 use super::work::Script;
 
@@ -51,7 +52,10 @@ pub struct MachineArgs {
     /// Unmount after those, instead of waiting
     #[arg(long)]
     pub leave: bool,
-    /// Further argument for `belay run` (repeatable)
+    /// What is to be built besides, and who is to be killed meanwhile, as JSON
+    #[arg(long)]
+    pub order: Option<PathBuf>,
+    /// Further argument for belay (repeatable)
     #[arg(long = "belay-arg", allow_hyphen_values = true)]
     pub belay_args: Vec<String>,
 }
@@ -63,6 +67,10 @@ pub enum Told {
     Mounted,
     /// An application is done with a step, and with all before.
     Done(usize, usize),
+    /// So many stages of the build are done, and what they made is durable.
+    Built(usize),
+    /// So many processes were killed.
+    Killed(u64),
     /// The file system was unmounted, and belay has ended.
     Ended,
     /// Something failed.
@@ -74,6 +82,8 @@ impl Told {
         match self {
             Self::Mounted => "power: mounted\n".to_owned(),
             Self::Done(client, step) => format!("power: done {client} {step}\n"),
+            Self::Built(stages) => format!("power: built {stages}\n"),
+            Self::Killed(processes) => format!("power: killed {processes}\n"),
             Self::Ended => "power: ended\n".to_owned(),
             Self::Failed(why) => format!("power: failed {}\n", why.replace('\n', " ")),
         }
@@ -89,6 +99,8 @@ impl Told {
                 let (client, step) = rest.split_once(' ')?;
                 Self::Done(client.parse().ok()?, step.parse().ok()?)
             }
+            "built" => Self::Built(rest.parse().ok()?),
+            "killed" => Self::Killed(rest.parse().ok()?),
             "ended" => Self::Ended,
             "failed" => Self::Failed(rest.to_owned()),
             _ => return None,
@@ -96,7 +108,7 @@ impl Told {
     }
 }
 
-fn tell(told: &Told) {
+pub(super) fn tell(told: &Told) {
     // One write, so that lines of several threads do not mix.
     let _ = std::io::stdout().lock().write_all(told.line().as_bytes());
     let _ = std::io::stdout().lock().flush();
@@ -126,7 +138,11 @@ pub fn run(args: &MachineArgs) -> Result<bool> {
 
 fn work(args: &MachineArgs, belay: &mut Option<Process>) -> Result<()> {
     let command = match &args.names {
-        Some(names) => Volume::in_folder(names).mount(&args.mountpoint, &args.state_dir)?,
+        Some(names) => {
+            let volume = Volume::in_folder(names);
+            let volume = if args.order.is_some() { volume.with_usual_memory() } else { volume };
+            volume.mount(&args.mountpoint, &args.state_dir, &args.belay_args)?
+        }
         None => {
             let words = image_tools::daemon(args.kind, &args.image, &args.mountpoint)?;
             let mut belay = Belay::find()?.command();
@@ -144,6 +160,9 @@ fn work(args: &MachineArgs, belay: &mut Option<Process>) -> Result<()> {
     std::thread::scope(|scope| {
         for client in 0..args.clients {
             scope.spawn(move || apply(args, client));
+        }
+        if let Some(order) = &args.order {
+            scope.spawn(|| builder::carry_out(order, &args.mountpoint, &args.state_dir));
         }
     });
     if args.leave {
@@ -187,8 +206,9 @@ mod tests {
 
     #[test]
     fn lines_are_read_back() {
-        for told in [Told::Mounted, Told::Done(1, 20), Told::Ended, Told::Failed("a b".to_owned())]
-        {
+        let (built, killed) = (Told::Built(3), Told::Killed(2));
+        let failed = Told::Failed("a b".to_owned());
+        for told in [Told::Mounted, Told::Done(1, 20), built, killed, Told::Ended, failed] {
             assert_eq!(Told::parse(&told.line()), Some(told));
         }
         assert_eq!(Told::parse("[ 1.0] noise power: done 0 7\r\n"), Some(Told::Done(0, 7)));

@@ -15,6 +15,10 @@
 //! | [`volume`] | a volume of belay's own: how it is made, mounted and checked |
 //! | [`judge`] | what a machine has told, and whether the image agrees |
 //! | [`repair`] | `belay repair` |
+//! | [`enclosed`] | a machine as a namespace of processes |
+//! | [`build`] | a source tree is built meanwhile, and single processes are killed |
+//! | [`builder`] | the part of that which runs on the machine |
+//! | [`stages`] | what is there after each stage of a build |
 //! | [`life`] | one life of a machine, its end, and what comes after it |
 //! | [`vm`] | the same with an emulated machine and its kernel |
 //! | [`series`] | one life after another on each fixture |
@@ -22,9 +26,12 @@
 //! | [`page`] | the figures as a page |
 
 mod arguments;
+pub mod build;
+mod builder;
 mod check;
 mod counts;
 mod disk;
+mod enclosed;
 mod in_place;
 mod judge;
 mod life;
@@ -35,6 +42,7 @@ mod promise;
 mod repair;
 mod series;
 mod serve;
+mod stages;
 pub mod vm;
 mod volume;
 mod work;
@@ -42,6 +50,7 @@ mod work;
 pub use page::Results;
 
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 
 use crate::interrupt;
 use arguments::Common;
@@ -65,12 +74,25 @@ const HOW_KEPT: &str = "All processes of a volume and two applications are kille
      not.";
 
 /// What becomes of the memory of a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "lowercase")]
 pub enum Memory {
     /// It is gone, as after a power failure.
     Lost,
     /// It outlives all processes, and the disk loses nothing either.
     Kept,
+}
+
+impl Memory {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::Kept => "kept",
+        }
+    }
 }
 
 /// Arguments of `powercut`.

@@ -13,31 +13,41 @@ pub const NAME: &str = "power";
 /// Where belay looks for names.
 pub const NAMES: &str = "BELAY_VOLUMES_DIR";
 /// The least that a volume can have: so there are checkpoints for want of room.
-pub const MEMORY: &str = "8M";
+const LEAST: &str = "8M";
+/// What a volume has by default.
+const USUAL: &str = "128M";
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A folder with the name of a volume.
 #[derive(Clone, Debug)]
-pub struct Volume(PathBuf);
+pub struct Volume {
+    names: PathBuf,
+    memory: &'static str,
+}
 
 impl Volume {
-    /// The one that is named in this folder, or will be.
+    /// The one that is named in this folder, or will be. It has as little memory as can be.
     pub fn in_folder(names: &Path) -> Self {
-        Self(names.to_owned())
+        Self { names: names.to_owned(), memory: LEAST }
+    }
+
+    /// With as much memory as it has by default.
+    pub fn with_usual_memory(self) -> Self {
+        Self { memory: USUAL, ..self }
     }
 
     /// The folder.
     pub fn names(&self) -> &Path {
-        &self.0
+        &self.names
     }
 
     fn file(&self) -> PathBuf {
-        self.0.join(NAME).with_extension("toml")
+        self.names.join(NAME).with_extension("toml")
     }
 
     fn command(&self, words: &[&str]) -> Result<Command> {
         let mut command = Belay::find()?.command();
-        command.arg("volume").args(words).env(NAMES, &self.0);
+        command.arg("volume").args(words).env(NAMES, &self.names);
         Ok(command)
     }
 
@@ -85,10 +95,10 @@ impl Volume {
             .with_context(|| format!("removing {}", place.path().display()))
     }
 
-    /// How it is mounted.
-    pub fn mount(&self, mountpoint: &Path, state_dir: &Path) -> Result<Command> {
-        let mut command = self.command(&["mount", "--memory", MEMORY, "--state-dir"])?;
-        command.arg(state_dir).arg(NAME).arg(mountpoint);
+    /// How it is mounted, with further arguments.
+    pub fn mount(&self, mountpoint: &Path, state_dir: &Path, more: &[String]) -> Result<Command> {
+        let mut command = self.command(&["mount", "--memory", self.memory, "--state-dir"])?;
+        command.arg(state_dir).args(more).arg(NAME).arg(mountpoint);
         Ok(command)
     }
 
@@ -100,7 +110,7 @@ impl Volume {
         log: &Path,
         look: impl FnOnce(&Path) -> Result<T>,
     ) -> Result<T> {
-        let mut process = Process::start(self.mount(mountpoint, state_dir)?, log)?;
+        let mut process = Process::start(self.mount(mountpoint, state_dir, &[])?, log)?;
         let mounted = mounts::wait(mountpoint, true, LIMIT, || process.must_run())
             .and_then(|()| look(mountpoint))
             .and_then(|found| mounts::unmount_clean(mountpoint, LIMIT).map(|()| found))

@@ -11,7 +11,7 @@ use crate::powercut::disk::Disk;
 use crate::powercut::judge::End;
 use crate::powercut::machine::Told;
 use crate::powercut::work::Tree;
-use crate::powercut::{check, in_place};
+use crate::powercut::{check, enclosed, in_place};
 
 impl Bench<'_> {
     /// Has a machine mount what is on the disk and do nothing more, until the power goes, or it has
@@ -27,7 +27,7 @@ impl Bench<'_> {
             && Instant::now() < deadline
         {}
         self.power.off();
-        self.kill(&mut outer)
+        enclosed::kill(&mut outer)
     }
 
     /// Mounts a volume again, reads and unmounts it, has it checked, and looks at what was read.

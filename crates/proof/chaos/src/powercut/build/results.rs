@@ -1,0 +1,122 @@
+//! What came of a build whose volume lost its power.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use belay_fixtures::table;
+use serde::{Deserialize, Serialize};
+
+use crate::powercut::Memory;
+
+/// For the page.
+const HOW: &str = "A source tree is built on a volume in stages, while single processes of the volume are killed, or several at once. Two \
+     further applications change and sync files. Then all processes, applications and compilers included, are killed in one instant, and either \
+     the memory of the volume is kept, or it is lost with any part of what the disk was not asked to sync. (This happens in the mount that \
+     follows as well, now and then.) The volume is mounted again, read, unmounted and checked. Each file of each stage that was synced must be \
+     there as in a build that nobody disturbed; what the applications did must be there as their syncs and its order promise, or all of it if the \
+     memory was kept. What no stage has synced is removed, and the next machine goes on with the build. Its end must be that of the undisturbed \
+     one, and the programs must run.";
+
+/// What was done, and what was seen.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// Machines that were killed.
+    pub cuts: u64,
+    /// Single processes of the volume that were killed before.
+    pub kills: u64,
+    /// Of the machines, those with something that was written and not synced.
+    pub undecided: u64,
+    /// Further ends while it was mounted again.
+    pub in_recoveries: u64,
+    /// What was being done in the end, and how often.
+    pub during: BTreeMap<String, u64>,
+    /// Files and directories of the build that were known to be durable, and found.
+    pub known: u64,
+    /// Steps of applications that were known to be durable, and found.
+    pub durable: u64,
+    /// Steps of applications that were found.
+    pub found: u64,
+}
+
+/// All of it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Results {
+    /// Of this format.
+    pub version: u32,
+    /// By which command.
+    pub command: String,
+    /// What was built.
+    pub work: String,
+    /// In how many stages.
+    pub stages: u64,
+    /// Builds that came to their end, which was the right one.
+    pub builds: u64,
+    /// How long all took.
+    pub seconds: u64,
+    /// By what became of the memory.
+    pub rows: BTreeMap<Memory, Counts>,
+    /// What was wrong.
+    pub wrong: Option<String>,
+}
+
+impl Results {
+    /// Writes the page, and the results as JSON beside it.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let json = serde_json::to_string_pretty(self).context("encoding the figures")? + "\n";
+        for (path, text) in [(path, &self.page()), (&path.with_extension("json"), &json)] {
+            std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// As a page.
+    pub fn page(&self) -> String {
+        let Self { command, work, stages, builds, wrong, .. } = self;
+        let wrong = wrong
+            .as_ref()
+            .map_or("Nothing was wrong.".to_owned(), |why| format!("Something was wrong: {why}"));
+        format!(
+            "# A build that loses its power\n\n{HOW}\n\n    belay-chaos {command}\n\n{work}, in {stages} stages; {builds} builds have come to \
+             their end. {wrong}\n\n{}",
+            self.table()
+        )
+    }
+
+    fn table(&self) -> String {
+        let columns = [
+            "memory",
+            "machines killed",
+            "while it was copied, unpacked, configured, made",
+            "single processes killed before",
+            "machines with writes not yet synced",
+            "further ends in the next mount",
+            "files known to be durable, all there",
+            "steps known to be durable, all there",
+            "steps there",
+        ];
+        let rows = self.rows.iter().map(|(memory, counts)| {
+            let during = ["cp", "tar", "configure", "make"]
+                .map(|stage| counts.during.get(stage).copied().unwrap_or(0).to_string());
+            vec![
+                memory.name().to_owned(),
+                counts.cuts.to_string(),
+                during.join(", "),
+                counts.kills.to_string(),
+                counts.undecided.to_string(),
+                counts.in_recoveries.to_string(),
+                counts.known.to_string(),
+                counts.durable.to_string(),
+                counts.found.to_string(),
+            ]
+        });
+        table::tabulate(&columns.map(table::words), rows)
+    }
+}
+
+impl fmt::Display for Results {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} builds in {} s\n{}", self.builds, self.seconds, self.table())
+    }
+}
