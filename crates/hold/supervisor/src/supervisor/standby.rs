@@ -11,7 +11,7 @@ use super::Supervisor;
 use super::child::Start;
 use super::parts::deadlines::Due;
 use super::parts::standby::Key;
-use crate::clock::{self, SECOND};
+use crate::clock;
 use crate::look::FileStat;
 use crate::process::Watched;
 use belay_recorder::control::Options;
@@ -19,10 +19,6 @@ use belay_sys::gate;
 use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::io;
-
-/// How long a generation serves before the next one's process is started: one that dies at once
-/// again and again is not started twice.
-const AFTER: u64 = SECOND / 5;
 
 impl Key {
     /// That of a process that is about to be started.
@@ -48,14 +44,16 @@ impl Key {
 }
 
 impl Supervisor {
-    /// A daemon has come to serve: the next one's process is started if it goes on.
+    /// A daemon has come to serve: the next one's process is started when all else is done that is
+    /// due then. That is some milliseconds after a recovery, so those who have waited for it come
+    /// first; and not later, as the next death may be soon.
     pub(super) fn await_standby(&mut self) {
         if self.config.standby {
-            self.deadlines.set(Due::Standby, clock::now().saturating_add(AFTER));
+            self.deadlines.set(Due::Standby, clock::now());
         }
     }
 
-    /// It has gone on.
+    /// It is time to start it, if the daemon has gone on.
     pub(super) fn start_standby(&mut self, now: u64) {
         if !self.life.serves() || self.book.stop.is_some() || self.standby.pid().is_some() {
             return;
