@@ -29,7 +29,6 @@ mod size;
 mod testing;
 mod usage;
 
-use clap::Parser;
 use signal_hook::consts::SIGPIPE;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -49,7 +48,7 @@ pub fn run() -> ExitCode {
     // find it.
     let _ = rustix::thread::set_name(c"belay");
     let words: Vec<OsString> = std::env::args_os().collect();
-    let cli = match cli::Cli::try_parse_from(&words) {
+    let cli = match cli::Cli::of(&words) {
         Ok(cli) => cli,
         Err(refused) => {
             let Some(remedy) = usage::remedy(&words, &refused) else { refused.exit() };

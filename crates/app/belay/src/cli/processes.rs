@@ -1,7 +1,7 @@
 //! What the processes of a volume are told. Belay starts them; the name is for whoever looks at
 //! command lines.
 
-use clap::Args;
+use clap::{Args, Parser};
 use std::path::PathBuf;
 
 /// The process with the stores.
@@ -40,7 +40,7 @@ pub struct CacheProcess {
 }
 
 /// The process of the namespace module.
-#[derive(Debug, Args)]
+#[derive(Debug, Parser)]
 pub struct NamespaceProcess {
     /// Where the processes of the volume meet.
     #[arg(long)]
