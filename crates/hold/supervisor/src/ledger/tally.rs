@@ -57,19 +57,15 @@ impl Tally {
         self.unwritten == 1
     }
 
-    /// A blackout is over, after so many microseconds.
-    pub(crate) fn blackout(&mut self, last_us: u64) {
+    /// A blackout is over, after so many microseconds: these are all of them.
+    pub(crate) fn blackout(&mut self, last_us: u64, all: &Blackouts) {
         self.last_blackout_us = last_us;
+        self.blackouts = all.pairs();
     }
 
     /// Blackouts as they were kept.
     pub(crate) fn blackouts(&self) -> Blackouts {
         Blackouts::from_pairs(&self.blackouts, self.last_blackout_us)
-    }
-
-    /// Keeps them.
-    pub(crate) fn keep_blackouts(&mut self, blackouts: &Blackouts) {
-        self.blackouts = blackouts.pairs();
     }
 
     /// Crashes so far, planned ones included.

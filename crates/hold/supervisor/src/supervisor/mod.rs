@@ -308,7 +308,7 @@ impl Supervisor {
 
     /// Writes the book down for the next supervisor.
     fn keep_book(&mut self) {
-        self.kept.write(&mut self.book);
+        self.kept.write(&self.book);
     }
 
     fn event_loop(&mut self) -> i32 {

@@ -306,8 +306,7 @@ impl Supervisor {
             tracing::debug!("generation {} serves after a checkpoint", self.book.generation);
             return;
         }
-        self.kept.count_blackout(blackout);
-        self.book.tally.blackout(blackout);
+        self.kept.count_blackout(&mut self.book, blackout);
         self.keep_book();
         self.answer_recovered(blackout);
         self.tell_serving();

@@ -23,16 +23,17 @@ impl Kept {
 
     /// Writes the book down. A failure is told and survived: it costs statistics, and only if the
     /// supervisor dies too.
-    pub fn write(&mut self, book: &mut Book) {
-        book.tally.keep_blackouts(&self.blackouts);
+    pub fn write(&mut self, book: &Book) {
         if let Err(error) = self.ledger.write(book) {
             tracing::warn!("{error}");
         }
     }
 
-    /// A blackout of so many microseconds is over.
-    pub fn count_blackout(&mut self, us: u64) {
+    /// A blackout of so many microseconds is over. The book is told of all of them now, and not
+    /// when it is written: that is also while applications wait.
+    pub fn count_blackout(&mut self, book: &mut Book, us: u64) {
         self.blackouts.record(us);
+        book.tally.blackout(us, &self.blackouts);
     }
 
     /// The blackouts so far.
