@@ -26,7 +26,7 @@ impl Device for Shim {
     type Buffer = populate::Buffer;
 
     fn buffer(&self, len: usize) -> populate::Buffer {
-        populate::Buffer::new(len)
+        populate::buffer(len)
     }
 
     fn read(&self, buffer: &mut [u8]) -> Result<usize, i32> {
