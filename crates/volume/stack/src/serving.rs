@@ -34,6 +34,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 use syncs::Synced;
 
 /// The largest message: a write, and what is before its data.
@@ -45,6 +46,10 @@ const MOST_THREADS: usize = 32;
 /// So often is something fetched for a message before others wait for it: what was fetched becomes
 /// old if others change it, and a listing lacks something of each file.
 const PATIENCE: u32 = 32;
+
+/// When an earlier life's work is taken up: those who have waited for this one come first, and ask
+/// the same process.
+const LATER: Duration = Duration::from_millis(10);
 
 /// A module that is asked by several threads.
 pub type Shared = Module<Arc<Mapping>, Fetched<RemoteStore>>;
@@ -106,16 +111,18 @@ pub fn serve(
         syncs,
         over,
     });
+    // First, as somebody may be waiting.
+    serving.add_thread().context("cannot start a thread")?;
     let syncing = Arc::clone(&serving);
     let spawned =
         thread::Builder::new().name("sync".into()).spawn(move || syncing.sync_all(&later));
     spawned.context("cannot start a thread")?;
-    serving.add_thread().context("cannot start a thread")?;
     if !is_first {
         let serving = Arc::clone(&serving);
-        let spawned = thread::Builder::new()
-            .name("forget".into())
-            .spawn(move || Worker::new(&serving).forget_lost());
+        let spawned = thread::Builder::new().name("forget".into()).spawn(move || {
+            thread::sleep(LATER);
+            Worker::new(&serving).forget_lost();
+        });
         spawned.context("cannot start a thread")?;
     }
     // Who waits for another process then has nobody left who asks.
