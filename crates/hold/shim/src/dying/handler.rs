@@ -2,6 +2,10 @@
 //!
 //! The first thread that gets one sees to all; later ones stop. Of its own process only: a child
 //! that was forked has these handlers too, and dies as it would without them.
+//!
+//! It runs on whatever alternate stack a thread has. Rust's runtime gives each of its threads one
+//! that is 4 KiB larger than the kernel's frame for a signal, and no more: so all of this must do
+//! with less.
 
 use super::raw::{now, process_id, sleep, thread_id};
 use super::{calls, others, remains};

@@ -96,7 +96,8 @@ fn each_thread(mut act: impl FnMut(i32)) {
     if dir < 0 {
         return;
     }
-    let mut buffer = [0_u64; 512];
+    // Small, as all that the handler has on the stack: see there.
+    let mut buffer = [0_u64; 64];
     loop {
         let room = size_of_val(&buffer);
         let at = buffer.as_mut_ptr();
