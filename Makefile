@@ -366,6 +366,8 @@ pages-check:
 	@$(CHECKED)/belay-chaos page $(VOLUME_PAGES) --check
 	@$(CHECKED)/belay-bench page $(VOLUMES_OUT)/layouts.json --check
 	@$(CHECKED)/belay-bench page $(VOLUMES_OUT)/blackout-unpinned.json --check
+	@$(CHECKED)/belay-bench report --check --in docs/benchmarks --out docs
+	@$(CHECKED)/belay-bench report --check --relay --in docs/benchmarks/relay --out docs/benchmarks/relay
 	@$(CHECKED)/belay-volume-sim --check $(VOLUMES_OUT)/simulation.json --page $(VOLUMES_OUT)/simulation.md
 
 .PHONY: study-short

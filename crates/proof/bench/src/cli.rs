@@ -149,6 +149,9 @@ struct ReportArgs {
     /// The relay holds the daemons: the aims of the shim's cost are not for it
     #[arg(long)]
     relay: bool,
+    /// Write nothing; fail if what is there is not as it would be written
+    #[arg(long)]
+    check: bool,
 }
 
 /// Does what the command line says; false where something could not be measured.
@@ -168,6 +171,9 @@ pub fn run() -> Result<bool> {
         Command::Page(args) => pages::run(&args),
         Command::Report(args) => {
             let holder = if args.relay { Holder::Relay } else { Holder::Shim };
+            if args.check {
+                return report::is_true(&args.input, &args.out, holder);
+            }
             for path in report::write(&args.input, &args.out, holder)? {
                 println!("{}", path.display());
             }

@@ -1,9 +1,9 @@
 //! Pages of single results files, which are beside them.
 
-use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
+use belay_fixtures::page::write_or_check;
 use clap::Args;
 
 use crate::run_file::{Results, RunFile};
@@ -30,23 +30,13 @@ pub fn run(args: &PageArgs) -> Result<bool> {
         _ => bail!("{results}: `belay-bench page` shows results of `layouts` and `blackout` only"),
     };
     let path = args.results.with_extension("md");
-    let page = path.display();
-    if !args.check {
-        fs::write(&path, text).with_context(|| format!("write {page}"))?;
-        return Ok(true);
-    }
-    let is_true = fs::read_to_string(&path).with_context(|| format!("read {page}"))? == text;
-    if !is_true {
-        println!(
-            "{page} is not what the results say: write it again by `belay-bench page {results}`"
-        );
-    }
-    Ok(is_true)
+    write_or_check(&path, &text, args.check, || format!("belay-bench page {results}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::path::Path;
 
     #[test]

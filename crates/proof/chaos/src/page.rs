@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use belay_fixtures::page::write_or_check;
 use serde::Deserialize;
 
 use crate::{powercut, report, study};
@@ -44,29 +45,6 @@ pub fn run(args: &PageArgs) -> Result<bool> {
         all_true &= write_or_check(&path, &render(results)?, args.check, again)?;
     }
     Ok(all_true)
-}
-
-/// Writes a page; or looks whether it is there as it would be written, and says if not how it is
-/// written `again`.
-///
-/// # Errors
-/// When it cannot be read or written.
-pub fn write_or_check(
-    path: &Path,
-    text: &str,
-    check: bool,
-    again: impl FnOnce() -> String,
-) -> Result<bool> {
-    let page = path.display();
-    if !check {
-        std::fs::write(path, text).with_context(|| format!("writing {page}"))?;
-        return Ok(true);
-    }
-    let there = std::fs::read_to_string(path).with_context(|| format!("reading {page}"))?;
-    if there != text {
-        println!("{page} is not what the results say: write it again by `{}`", again());
-    }
-    Ok(there == text)
 }
 
 fn render(results: &Path) -> Result<String> {

@@ -4,7 +4,8 @@
 
 mod page;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use belay_fixtures::page::write_or_check;
 use belay_seeds::{Plan, Share, simulate};
 use belay_volume_sim::sabotage::Sabotage;
 use belay_volume_sim::scenario::{Scenario, first_found};
@@ -54,16 +55,17 @@ fn named(name: String) -> Scenario {
     found.expect("the parser takes no other name")
 }
 
+/// How the page is written.
+const AGAIN: &str = "make simulate-volume";
+
 /// Whether a page is what results say.
 fn check(results: &Path, page: &Path) -> Result<()> {
-    let read = |path: &Path| {
-        std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
-    };
-    let found = serde_json::from_str(&read(results)?);
+    let text = std::fs::read_to_string(results);
+    let text = text.with_context(|| format!("reading {}", results.display()))?;
+    let found = serde_json::from_str(&text);
     let found = found.with_context(|| format!("reading {}", results.display()))?;
-    if read(page)? != page::render(&found)? {
-        bail!("{} is not what {} says", page.display(), results.display());
-    }
+    let is_true = write_or_check(page, &page::render(&found)?, true, || AGAIN.to_owned())?;
+    ensure!(is_true, "{} is not what {} says", page.display(), results.display());
     Ok(())
 }
 

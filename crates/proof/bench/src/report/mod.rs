@@ -14,6 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use belay_fixtures::page::write_or_check;
 use minijinja::{AutoEscape, Environment, UndefinedBehavior};
 
 use crate::run_file::RunFile;
@@ -33,6 +34,31 @@ pub struct Named {
 /// Reads the results in `input` and writes `benchmarks.md`, `benchmarks.html` and
 /// `benchmarks/*.csv` below `output`. Returns what was written.
 pub fn write(input: &Path, output: &Path, holder: Holder) -> Result<Vec<PathBuf>> {
+    let files = render(input, output, holder)?;
+    for (path, text) in &files {
+        let dir = path.parent().context("a report needs a directory")?;
+        fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
+        fs::write(path, text).with_context(|| format!("write {}", path.display()))?;
+    }
+    Ok(files.into_iter().map(|(path, _)| path).collect())
+}
+
+/// Whether the page below `output`, and what else of these is there, is as it would be written.
+pub fn is_true(input: &Path, output: &Path, holder: Holder) -> Result<bool> {
+    let mut is_true = true;
+    for (number, (path, text)) in render(input, output, holder)?.iter().enumerate() {
+        // The page must be there; who keeps no plots and figures has none that are wrong.
+        if number == 0 || path.exists() {
+            let (from, to) = (input.display(), output.display());
+            let again = || format!("belay-bench report --in {from} --out {to}");
+            is_true &= write_or_check(path, text, true, again)?;
+        }
+    }
+    Ok(is_true)
+}
+
+/// The page, which is the first, the plots and the figures, and where each is to be.
+fn render(input: &Path, output: &Path, holder: Holder) -> Result<Vec<(PathBuf, String)>> {
     let runs = read_all(input)?;
     let view = View::new(&runs, holder);
     let mut files = vec![
@@ -42,12 +68,7 @@ pub fn write(input: &Path, output: &Path, holder: Holder) -> Result<Vec<PathBuf>
     for (name, text) in figures::csv_files(&runs)? {
         files.push((output.join("benchmarks").join(name), text));
     }
-    for (path, text) in &files {
-        let dir = path.parent().context("a report needs a directory")?;
-        fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
-        fs::write(path, text).with_context(|| format!("write {}", path.display()))?;
-    }
-    Ok(files.into_iter().map(|(path, _)| path).collect())
+    Ok(files)
 }
 
 /// All results files of a directory, by name.
@@ -123,7 +144,20 @@ mod tests {
         ] {
             assert!(names.iter().any(|n| n == name), "{name} is missing from {names:?}");
         }
-        let page = fs::read_to_string(out.path().join("benchmarks.md"))?;
+        let path = out.path().join("benchmarks.md");
+        let page = fs::read_to_string(&path)?;
+        let checked = || is_true(Path::new(SAMPLES), out.path(), Holder::Shim);
+        assert!(checked()?, "it has just been written");
+        fs::write(&path, page.replace("1.044", "1.004"))?;
+        assert!(!checked()?, "somebody has made a figure better");
+        fs::remove_file(&path)?;
+        assert!(checked().is_err(), "there is no page");
+        fs::write(&path, &page)?;
+        let figures = out.path().join("benchmarks/cost.csv");
+        fs::remove_file(&figures)?;
+        assert!(checked()?, "nobody needs the figures");
+        fs::write(&figures, "")?;
+        assert!(!checked()?, "but if they are there, they are right");
         // The two cases' median ratios are 1.01 and 1.08: geometric mean 1.0444.
         for expected in [
             "1.044",

@@ -12,7 +12,6 @@ use super::{Named, goals, plot};
 use crate::begun::describe;
 use crate::blackout::PROBED;
 use crate::carry::model::CarryRun;
-use crate::machine;
 use crate::model::{BlackoutFixture, BlackoutRun, Failure, Load, Machine, MemoryFixture};
 use crate::run_file::{Results, RunFile};
 use crate::stats::Spread;
@@ -31,7 +30,6 @@ pub enum Holder {
 /// Everything that the templates show.
 #[derive(Debug, Serialize)]
 pub struct View {
-    generated: String,
     probed: u64,
     /// The aims of cost are for the shim alone.
     holder: Holder,
@@ -172,7 +170,6 @@ impl View {
     /// Prepares the results for the templates.
     pub fn new(runs: &[Named], holder: Holder) -> Self {
         let mut view = Self {
-            generated: machine::now(),
             probed: PROBED,
             holder,
             goals: GoalsView {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::certify::{Certificate, Certificates};
 use super::{Outcome, Results, profiles, results};
-use crate::page::write_or_check;
+use belay_fixtures::page::write_or_check;
 
 const TEMPLATE: &str = include_str!("page.md.jinja");
 
