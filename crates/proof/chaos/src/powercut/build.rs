@@ -49,9 +49,9 @@ pub struct BuildArgs {
     /// Seed of all that is drawn [default: random]
     #[arg(long)]
     seed: Option<u64>,
-    /// The disk says that it has made things durable, and has not: that must be found to be wrong
+    /// Stages are said to be durable, and nothing was synced: that must be found to be wrong
     #[arg(long, hide = true)]
-    lying_disk: bool,
+    lying_builder: bool,
     /// Where to put what is needed
     #[arg(long, default_value = "/dev/shm")]
     workdir: PathBuf,

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use belay_fixtures::Belay;
@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use walkdir::WalkDir;
 
 use super::machine::{Told, tell};
-use crate::interrupt::Stop;
 use crate::killer::Plan;
 use crate::target;
 use crate::volume::Hunter;
@@ -38,24 +37,25 @@ pub struct Order {
     pub seed: u64,
     /// For what the programs say.
     pub scratch: PathBuf,
+    /// Stages are said to be durable, and nothing was synced: to see whether that is noticed.
+    pub lies: bool,
 }
 
-/// Builds, and kills meanwhile and afterwards. A failure is told.
+/// Builds, and kills meanwhile and afterwards, until the machine's end. What fails is told at once.
 pub fn carry_out(order: &Path, mountpoint: &Path, state_dir: &Path) {
-    let done = read(order).and_then(|order| {
-        let stop = Stop::default();
-        std::thread::scope(|scope| {
-            let hunt = scope.spawn(|| hunt(&order, mountpoint, state_dir, &stop));
-            let built = build(&order, mountpoint);
-            if built.is_err() {
-                stop.ask();
-            }
-            let hunted = hunt.join().unwrap_or_else(|_| anyhow::bail!("a thread has panicked"));
-            built.and(hunted)
-        })
+    let order = match read(order) {
+        Ok(order) => order,
+        Err(why) => return tell(&Told::Failed(format!("{why:#}"))),
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| told("killing", hunt(&order, mountpoint, state_dir)));
+        told("building", build(&order, mountpoint));
     });
+}
+
+fn told(what: &str, done: Result<()>) {
     if let Err(why) = done {
-        tell(&Told::Failed(format!("{why:#}")));
+        tell(&Told::Failed(format!("{what}: {why:#}")));
     }
 }
 
@@ -68,48 +68,42 @@ fn build(order: &Order, mountpoint: &Path) -> Result<()> {
     let build = Build::new(Source::in_archive(&order.archive), order.jobs);
     build.setup(mountpoint)?;
     for (number, stage) in order.stages.iter().enumerate() {
-        let begin = SystemTime::now();
         build.stage(stage, mountpoint, &order.scratch, &Watch::limit(LIMIT))?;
-        // The clock of files may be behind.
-        sync(&Build::place(mountpoint, ""), begin - Duration::from_secs(2))?;
+        if !order.lies {
+            sync(&Build::place(mountpoint, ""))?;
+        }
         tell(&Told::Built(order.done + number + 1));
     }
     Ok(())
 }
 
-/// Makes each file durable that was changed since; the names in a volume are so with the first.
-fn sync(folder: &Path, since: SystemTime) -> Result<()> {
+/// Makes each file durable; the names in a volume are so with the first.
+fn sync(folder: &Path) -> Result<()> {
     for entry in WalkDir::new(folder) {
         let entry = entry.with_context(|| format!("walking {}", folder.display()))?;
-        let what = || format!("syncing {}", entry.path().display());
-        // Time of modification may be what an archive says.
-        let changed = |entry: &walkdir::DirEntry| {
-            let stat = rustix::fs::lstat(entry.path()).with_context(what)?;
-            let changed = Duration::from_secs(u64::try_from(stat.st_ctime).unwrap_or(0));
-            anyhow::Ok(SystemTime::UNIX_EPOCH + changed + Duration::from_secs(1) >= since)
-        };
-        if entry.file_type().is_file() && changed(&entry)? {
-            File::open(entry.path()).and_then(|file| file.sync_all()).with_context(what)?;
+        if entry.file_type().is_file() {
+            let synced = File::open(entry.path()).and_then(|file| file.sync_all());
+            synced.with_context(|| format!("syncing {}", entry.path().display()))?;
         }
     }
     Ok(())
 }
 
-/// Kills processes of the volume until it is to stop.
-fn hunt(order: &Order, mountpoint: &Path, state_dir: &Path, stop: &Stop) -> Result<()> {
+/// Kills processes of the volume. The signals are such as none of them survives.
+fn hunt(order: &Order, mountpoint: &Path, state_dir: &Path) -> Result<()> {
     let belay = Belay::find()?;
     let plan = Plan {
         seed: order.seed,
         every: order.every,
         start: Duration::ZERO,
-        signals: vec![Signal::KILL, Signal::SEGV, Signal::ABORT],
+        signals: vec![Signal::KILL, Signal::ABORT],
         limit: None,
         progress: None,
     };
     let mut hunter = Hunter::new(&plan);
-    while !stop.wait(hunter.pause()) {
+    loop {
+        std::thread::sleep(hunter.pause());
         let status = target::patiently(|| belay.status_by(mountpoint, Some(state_dir)))?;
         tell(&Told::Killed(hunter.strike(&status)?));
     }
-    Ok(())
 }

@@ -52,6 +52,9 @@ pub struct MachineArgs {
     /// Unmount after those, instead of waiting
     #[arg(long)]
     pub leave: bool,
+    /// The volume has as much memory as by default
+    #[arg(long)]
+    pub usual_memory: bool,
     /// What is to be built besides, and who is to be killed meanwhile, as JSON
     #[arg(long)]
     pub order: Option<PathBuf>,
@@ -140,7 +143,7 @@ fn work(args: &MachineArgs, belay: &mut Option<Process>) -> Result<()> {
     let command = match &args.names {
         Some(names) => {
             let volume = Volume::in_folder(names);
-            let volume = if args.order.is_some() { volume.with_usual_memory() } else { volume };
+            let volume = if args.usual_memory { volume.with_usual_memory() } else { volume };
             volume.mount(&args.mountpoint, &args.state_dir, &args.belay_args)?
         }
         None => {

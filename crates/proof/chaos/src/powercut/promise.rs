@@ -15,13 +15,20 @@ pub const PAGE: usize = 4096;
 /// What a page can be.
 type Versions = Vec<Vec<u8>>;
 
+/// A file's pages.
+#[derive(Default)]
+struct Pages {
+    /// All that each can be.
+    versions: Vec<Versions>,
+    /// The lengths that the file has had, one after the other.
+    lengths: Vec<usize>,
+}
+
 /// A tree, and for each page of its files all that it can be.
 #[derive(Default)]
 struct Possible {
     tree: Tree,
-    files: BTreeMap<String, Vec<Versions>>,
-    /// The lengths that each file has had, one after the other.
-    lengths: BTreeMap<String, Vec<usize>>,
+    files: BTreeMap<String, Pages>,
 }
 
 /// A page of a content, zeros behind its end.
@@ -46,8 +53,8 @@ impl Possible {
         step.apply(&mut self.tree);
         match step {
             Step::Create(path) => {
-                self.files.insert(path.clone(), Vec::new());
-                self.lengths.insert(path.clone(), vec![0]);
+                let pages = Pages { versions: Vec::new(), lengths: vec![0] };
+                self.files.insert(path.clone(), pages);
             }
             Step::Write(path, at, len, _) => {
                 self.resize(path);
@@ -55,7 +62,7 @@ impl Possible {
                 let Some(pages) = self.files.get_mut(path) else { return };
                 for number in at / PAGE..(at + len).div_ceil(PAGE) {
                     let new = page(content, number);
-                    if let Some(versions) = pages.get_mut(number)
+                    if let Some(versions) = pages.versions.get_mut(number)
                         && !versions.contains(&new)
                     {
                         versions.push(new);
@@ -64,7 +71,7 @@ impl Possible {
             }
             Step::Length(path, length) => {
                 self.resize(path);
-                let last = self.files.get_mut(path).and_then(|pages| pages.last_mut());
+                let last = self.files.get_mut(path).and_then(|pages| pages.versions.last_mut());
                 if let Some(versions) = last
                     && length % PAGE != 0
                 {
@@ -80,25 +87,18 @@ impl Possible {
                 let moved: Vec<String> = moved.cloned().collect();
                 // What it replaces is gone, whether anything is moved there or not.
                 self.files.remove(to);
-                self.lengths.remove(to);
                 for path in moved {
                     let new = format!("{to}{}", &path[from.len()..]);
                     if let Some(pages) = self.files.remove(&path) {
-                        self.files.insert(new.clone(), pages);
-                    }
-                    if let Some(lengths) = self.lengths.remove(&path) {
-                        self.lengths.insert(new, lengths);
+                        self.files.insert(new, pages);
                     }
                 }
             }
-            Step::Remove(path) => {
-                self.files.remove(path);
-                self.lengths.remove(path);
-            }
+            Step::Remove(path) => drop(self.files.remove(path)),
             Step::Sync(path) if is_durable => {
                 if let Some(content) = self.content(path).cloned() {
                     let all = (0..content.len().div_ceil(PAGE)).map(|n| vec![page(&content, n)]);
-                    self.files.insert(path.clone(), all.collect());
+                    self.files.entry(path.clone()).or_default().versions = all.collect();
                 }
             }
             Step::Folder(_) | Step::RemoveFolder(_) | Step::Link(..) | Step::Sync(_) => {}
@@ -108,10 +108,9 @@ impl Possible {
     /// Each file has as many pages as its length takes.
     fn resize(&mut self, path: &str) {
         let length = self.content(path).map_or(0, |content| content.len());
-        self.lengths.entry(path.to_owned()).or_default().push(length);
-        let pages = length.div_ceil(PAGE);
-        if let Some(file) = self.files.get_mut(path) {
-            file.resize(pages, vec![vec![0; PAGE]]);
+        if let Some(pages) = self.files.get_mut(path) {
+            pages.lengths.push(length);
+            pages.versions.resize(length.div_ceil(PAGE), vec![vec![0; PAGE]]);
         }
     }
 
@@ -134,10 +133,9 @@ impl Possible {
         let (Node::File(content), Some(pages)) = (node, self.files.get(path)) else {
             return !matches!(node, Node::File(_));
         };
-        let lengths = self.lengths.get(path).map_or(&[][..], Vec::as_slice);
-        pages.iter().enumerate().all(|(number, versions)| {
+        pages.versions.iter().enumerate().all(|(number, versions)| {
             let may_be = |(later, done): (&Later, usize)| {
-                later.may_be(done, number, content, (versions, lengths))
+                later.may_be(done, number, content, (versions, &pages.lengths))
             };
             versions.contains(&page(content, number)) || later.is_some_and(may_be)
         })

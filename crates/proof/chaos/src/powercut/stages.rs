@@ -1,9 +1,10 @@
 //! What is there after each stage of a build that nobody disturbs, and whether what is there after
 //! a power failure can be that.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use belay_workloads::build::{Build, Source, Stage};
@@ -22,6 +23,8 @@ pub struct Stages {
     pub all: Vec<Stage>,
     /// What is there before the first, and after each.
     after: Vec<Outcome>,
+    /// When the files of the archive were modified, which no stage changes.
+    times: BTreeMap<String, SystemTime>,
 }
 
 impl Stages {
@@ -57,18 +60,26 @@ impl Stages {
         all.extend(objects.chunks(OBJECTS).map(|some| Stage::Make(some.to_vec())));
         all.push(Stage::Make(vec![]));
         let mut after = vec![Outcome::default()];
+        let mut times = BTreeMap::new();
         for stage in &all {
             build.stage(stage, folder, scratch.path(), &watch).context("an undisturbed build")?;
             let now = build.look_at_all(folder)?;
             let lost = after.last().map(|before| lost(before, &now)).unwrap_or_default();
             ensure!(lost.is_empty(), "{} changes what was there: {lost:?}", stage.name());
+            if *stage == Stage::Unpack {
+                times = modified(folder, files(&now))?;
+            }
             after.push(now);
         }
+        // What configure has touched is as new as that.
+        let last = modified(folder, times.keys().map(String::as_str))?;
+        times.retain(|name, time| last.get(name) == Some(time));
+        ensure!(!times.is_empty(), "the archive holds no files");
         let staged = build.look(folder)?;
         let other = whole.differences(&staged);
         ensure!(other.is_empty(), "built in stages it is another: {other:?}");
         build.again(folder)?;
-        Ok(Self { build, archive, all, after })
+        Ok(Self { build, archive, all, after, times })
     }
 
     /// What is built.
@@ -102,6 +113,15 @@ impl Stages {
         let expected = self.after.get(done).context("there are not as many stages")?;
         let lost = lost(expected, &found);
         ensure!(lost.is_empty(), "{done} stages of the build are durable, and {}", lost.join("; "));
+        if self.all.iter().take(done).any(|stage| *stage == Stage::Unpack) {
+            let found = modified(root, self.times.keys().map(String::as_str))?;
+            let other = self.times.iter().find(|(name, time)| found.get(*name) != Some(time));
+            ensure!(
+                other.is_none(),
+                "{other:?} expected, {:?} found",
+                other.map(|(n, _)| found.get(n))
+            );
+        }
         if self.is_over(done) {
             let other = expected.differences(&found);
             ensure!(other.is_empty(), "the build has come to another end: {other:?}");
@@ -126,6 +146,27 @@ impl Stages {
         }
         Ok(expected.len() as u64)
     }
+}
+
+/// The files that were unpacked among what is there: the archive lies beside their directory.
+fn files(outcome: &Outcome) -> impl Iterator<Item = &str> {
+    let files = outcome.iter().filter(|(_, what)| what.contains(" bytes "));
+    let names = files.filter_map(|(name, _)| name.strip_prefix("build: "));
+    names.filter(|name| name.contains('/'))
+}
+
+/// When files were modified.
+fn modified<'a>(
+    root: &Path,
+    names: impl Iterator<Item = &'a str>,
+) -> Result<BTreeMap<String, SystemTime>> {
+    let of = |name: &str| {
+        let meta = std::fs::symlink_metadata(Build::place(root, name));
+        let time =
+            meta.and_then(|meta| meta.modified()).with_context(|| format!("looking at {name}"))?;
+        Ok((name.to_owned(), time))
+    };
+    names.map(of).collect()
 }
 
 /// What is expected and not found as it should be, the first few.
@@ -158,6 +199,12 @@ mod tests {
         let left = stages.build.look_at_all(dir.path())?;
         assert_eq!(left.len() as u64, of_three, "the objects of the fourth stage are gone");
         until(stages.all.len())?;
+        let source = std::fs::File::open(Build::place(dir.path(), "program-1.0/main.c"))?;
+        let time = source.metadata()?.modified()?;
+        source.set_modified(SystemTime::now())?;
+        let why = stages.settle(dir.path(), 5).expect_err("a time is another").to_string();
+        assert!(why.contains("main.c"), "{why}");
+        source.set_modified(time)?;
         let object = Build::place(dir.path(), "program-1.0/module1.o");
         let bytes = std::fs::read(&object)?;
         std::fs::write(&object, &bytes[1..])?;

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 use super::BuildArgs;
 use super::results::Counts;
+use crate::interrupt::Stop;
 use crate::killer;
 use crate::powercut::builder::Order;
 use crate::powercut::disk::Disk;
@@ -79,7 +80,7 @@ impl<'a> Bench<'a> {
             std::fs::create_dir(path(name)).with_context(|| format!("creating {name}"))?;
         }
         let stages = Stages::learn(args.scale, args.jobs, &path("plain"), interrupted)?;
-        let power = Arc::new(Power::new(args.lying_disk));
+        let power = Arc::new(Power::default());
         let mount = power.mount(&path("disk"))?;
         let volume = Volume::in_folder(&path("names")).with_usual_memory();
         let fresh = path("fresh");
@@ -165,14 +166,27 @@ impl<'a> Bench<'a> {
 
     /// Runs a machine until its end.
     fn machine(&mut self, memory: Memory) -> Result<(Heard, Disk)> {
-        let life = killer::pause(self.args.life, &mut self.rng);
-        let more = self.rng.random_bool(0.5).then(|| self.rng.random_range(0..200));
         self.power.on(self.disk.clone(), None);
         let (mut outer, listener) = self.start(Some(self.done))?;
+        let lived = self.until_end(memory, &mut outer, &listener);
+        let disk = self.power.cut();
+        enclosed::kill(&mut outer)?;
+        lived.map(|()| (listener.finish(), disk))
+    }
+
+    /// Waits until a machine is to end; ends it, if its memory is kept.
+    fn until_end(
+        &mut self,
+        memory: Memory,
+        outer: &mut Process,
+        listener: &Listener,
+    ) -> Result<()> {
+        let life = killer::pause(self.args.life, &mut self.rng);
+        let more = self.rng.random_bool(0.5).then(|| self.rng.random_range(0..200));
         let begin = Instant::now();
         while !listener.has(|told| matches!(told, Told::Mounted | Told::Failed(_))) {
             ensure!(begin.elapsed() < LIMIT, "the volume was not mounted in {LIMIT:?}");
-            self.power.wait_off(Duration::from_millis(1));
+            self.passes(outer, Duration::from_millis(1))?;
         }
         let stages = (self.done + self.rng.random_range(0..3)).min(self.stages.all.len());
         let is_near = |told: &Told| match told {
@@ -182,19 +196,23 @@ impl<'a> Bench<'a> {
         let begin = Instant::now();
         while stages > self.done && !listener.has(is_near) {
             ensure!(begin.elapsed() < STAGE, "a stage of the build took longer than {STAGE:?}");
-            self.power.wait_off(Duration::from_millis(20));
+            self.passes(outer, Duration::from_millis(20))?;
         }
-        self.power.wait_off(life);
+        self.passes(outer, life)?;
         if memory == Memory::Kept {
             // No process is to see anything but its end.
-            enclosed::kill(&mut outer)?;
+            enclosed::kill(outer)?;
         } else if let Some(more) = more {
             self.power.cut_in(more);
             self.power.wait_off(Duration::from_secs(3));
         }
-        let disk = self.power.cut();
-        enclosed::kill(&mut outer)?;
-        Ok((listener.finish(), disk))
+        Ok(())
+    }
+
+    /// So much time passes, in which a machine does not end by itself.
+    fn passes(&self, outer: &mut Process, time: Duration) -> Result<()> {
+        self.power.wait_off(time);
+        outer.must_run().context("the machine")
     }
 
     /// Starts a machine that goes on with the build, or only mounts and unmounts.
@@ -209,6 +227,7 @@ impl<'a> Bench<'a> {
         command.args(["powercut-machine", "--kind", Kind::Volume.name(), "--image"]);
         command.arg(self.path("disk").join(IMAGE)).arg("--mountpoint").arg(self.path("mnt"));
         command.arg("--state-dir").arg(self.path("state")).arg("--names").arg(self.volume.names());
+        command.arg("--usual-memory");
         let Judge { seed, life, .. } = self.judge;
         let (clients, steps) = if done.is_some() { (self.args.clients, STEPS) } else { (0, 0) };
         let numbers = [("seed", seed), ("life", life)].map(|(name, n)| (name, n.to_string()));
@@ -225,6 +244,7 @@ impl<'a> Bench<'a> {
                 every: self.args.every,
                 seed: self.rng.random(),
                 scratch,
+                lies: self.args.lying_builder,
             };
             let path = self.path("order.json");
             let text = serde_json::to_vec(&order).context("encoding an order")?;
@@ -254,39 +274,32 @@ impl<'a> Bench<'a> {
         counts.undecided += u64::from(disk.undecided() > 0);
         disk = self.left(memory, &disk)?;
         while self.rng.random_ratio(1, 4) {
-            self.power.on(disk, None);
-            let (mut outer, listener) = self.start(None)?;
-            match memory {
-                Memory::Lost => {
-                    self.power.cut_in(self.rng.random_range(0..60));
-                    self.power.wait_off(Duration::from_secs(5));
-                }
-                Memory::Kept => {
-                    self.power.wait_off(Duration::from_micros(self.rng.random_range(0..300_000)));
-                    enclosed::kill(&mut outer)?;
-                }
-            }
-            disk = self.power.cut();
-            enclosed::kill(&mut outer)?;
-            listener.finish();
-            disk = self.left(memory, &disk)?;
-            counts.in_recoveries += 1;
+            disk = self.further_end(memory, disk, counts)?;
         }
         self.power.on(disk, None);
         let (mountpoint, state) = (self.path("mnt"), self.path("state"));
         let mut known = 0;
-        let found = self.volume.with(&mountpoint, &state, &self.path("again.log"), |folder| {
-            let found = check::read_but(folder, Some(BUILD))?;
-            known = self.stages.settle(folder, self.done)?;
-            if self.judge.life.is_multiple_of(LIVES) {
-                remove(folder, &found)?;
-            }
-            Ok(found)
-        });
-        if found.is_err() {
-            mounts::unmount_by_force(&mountpoint);
-        }
-        let found = self.judge.compare(&found?, &end)?;
+        let is_read = Stop::default();
+        let found = std::thread::scope(|scope| {
+            // Who waits in this process for a mount that hangs cannot be killed: the mount is taken
+            // away.
+            scope.spawn(|| {
+                if !is_read.wait(STAGE) {
+                    mounts::unmount_by_force(&mountpoint);
+                }
+            });
+            let found = self.volume.with(&mountpoint, &state, &self.path("again.log"), |folder| {
+                let found = check::read_but(folder, Some(BUILD))?;
+                known = self.stages.settle(folder, self.done)?;
+                if self.judge.life.is_multiple_of(LIVES) {
+                    remove(folder, &found)?;
+                }
+                Ok(found)
+            });
+            is_read.ask();
+            found
+        })?;
+        let found = self.judge.compare(&found, &end)?;
         self.volume.check()?;
         self.disk = self.power.cut();
         let undecided = self.disk.undecided();
@@ -305,6 +318,36 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
+    /// A machine only mounts and unmounts, and ends meanwhile; gives what is left then.
+    fn further_end(&mut self, memory: Memory, disk: Disk, counts: &mut Counts) -> Result<Disk> {
+        self.power.on(disk, None);
+        let (mut outer, listener) = self.start(None)?;
+        let begin = Instant::now();
+        let limit = match memory {
+            Memory::Lost => {
+                self.power.cut_in(self.rng.random_range(0..60));
+                LIMIT
+            }
+            Memory::Kept => Duration::from_micros(self.rng.random_range(0..300_000)),
+        };
+        let is_over = |told: &Told| matches!(told, Told::Ended | Told::Failed(_));
+        while begin.elapsed() < limit
+            && !listener.has(is_over)
+            && !self.power.wait_off(Duration::from_millis(1))
+        {}
+        if memory == Memory::Kept {
+            enclosed::kill(&mut outer)?;
+        }
+        let disk = self.power.cut();
+        enclosed::kill(&mut outer)?;
+        let heard = listener.finish();
+        self.judge.end(&heard, None).context("when it was mounted again")?;
+        // One that has ended in good order has lost nothing.
+        let is_ended = heard.iter().any(|(told, _)| *told == Told::Ended);
+        counts.in_recoveries += u64::from(!is_ended);
+        self.left(memory, &disk)
+    }
+
     /// What is left after an end: of a disk and, if it goes, of the memory.
     fn left(&mut self, memory: Memory, disk: &Disk) -> Result<Disk> {
         if memory == Memory::Kept {
@@ -313,6 +356,18 @@ impl<'a> Bench<'a> {
         self.volume.forget_memory()?;
         let share = [0.0, 0.03, 0.5, 0.97, 1.0][self.rng.random_range(0..5)];
         Ok(disk.after(|| self.rng.random_bool(share)))
+    }
+}
+
+impl Drop for Bench<'_> {
+    fn drop(&mut self) {
+        if self.args.keep {
+            return;
+        }
+        let _ = self.volume.forget_memory();
+        for name in ["mnt", "disk"] {
+            mounts::unmount_by_force(&self.path(name));
+        }
     }
 }
 

@@ -11,20 +11,21 @@ use serde::{Deserialize, Serialize};
 use crate::powercut::Memory;
 
 /// For the page.
-const HOW: &str = "A source tree is built on a volume in stages, while single processes of the volume are killed, or several at once. Two \
-     further applications change and sync files. Then all processes, applications and compilers included, are killed in one instant, and either \
-     the memory of the volume is kept, or it is lost with any part of what the disk was not asked to sync. (This happens in the mount that \
-     follows as well, now and then.) The volume is mounted again, read, unmounted and checked. Each file of each stage that was synced must be \
-     there as in a build that nobody disturbed; what the applications did must be there as their syncs and its order promise, or all of it if the \
-     memory was kept. What no stage has synced is removed, and the next machine goes on with the build. Its end must be that of the undisturbed \
-     one, and the programs must run.";
+const HOW: &str = "A source tree is built on a volume in stages, while single processes of the volume are killed, or several at once. Further \
+     applications change and sync files. Then all processes, applications and compilers included, are killed in one instant, and either the \
+     memory of the volume is kept, or it is lost with any part of what the disk was not asked to sync. (This happens in the mount that follows \
+     as well, now and then.) The volume is mounted again, read, unmounted and checked. All that was there after the last stage that was synced \
+     must be there, with the content, mode and target that a build has which nobody disturbed (config.log, in which the time is, may have other \
+     content), and what the archive held with the times that are in it; what the applications did must be there as their syncs and its order \
+     promise, or all of it if the memory was kept. What no stage has synced is removed, and the next machine goes on with the build. Its end \
+     must be that of the undisturbed one, and the programs must run.";
 
 /// What was done, and what was seen.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Machines that were killed.
     pub cuts: u64,
-    /// Single processes of the volume that were killed before.
+    /// Processes of the volume that were killed before, one or several at once.
     pub kills: u64,
     /// Of the machines, those with something that was written and not synced.
     pub undecided: u64,
@@ -32,7 +33,7 @@ pub struct Counts {
     pub in_recoveries: u64,
     /// What was being done in the end, and how often.
     pub during: BTreeMap<String, u64>,
-    /// Files and directories of the build that were known to be durable, and found.
+    /// Looks at files and directories of the build that were known to be durable, and found.
     pub known: u64,
     /// Steps of applications that were known to be durable, and found.
     pub durable: u64,
@@ -88,11 +89,11 @@ impl Results {
         let columns = [
             "memory",
             "machines killed",
-            "while it was copied, unpacked, configured, made",
-            "single processes killed before",
+            "while it was copied, unpacked, configured, made, and after that",
+            "processes killed before, one or several at once",
             "machines with writes not yet synced",
             "further ends in the next mount",
-            "files known to be durable, all there",
+            "looks at files and directories known to be durable, all there",
             "steps known to be durable, all there",
             "steps there",
         ];

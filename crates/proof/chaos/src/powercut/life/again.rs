@@ -27,7 +27,8 @@ impl Bench<'_> {
             && Instant::now() < deadline
         {}
         self.power.off();
-        enclosed::kill(&mut outer)
+        enclosed::kill(&mut outer)?;
+        self.judge.end(&listener.finish(), None).context("when it was mounted again").map(drop)
     }
 
     /// Mounts a volume again, reads and unmounts it, has it checked, and looks at what was read.
