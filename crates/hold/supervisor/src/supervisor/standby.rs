@@ -11,7 +11,6 @@ use super::Supervisor;
 use super::child::Start;
 use super::parts::deadlines::Due;
 use super::parts::standby::Key;
-use crate::clock;
 use crate::look::FileStat;
 use crate::process::Watched;
 use belay_recorder::control::Options;
@@ -49,12 +48,12 @@ impl Supervisor {
     /// first; and not later, as the next death may be soon.
     pub(super) fn await_standby(&mut self) {
         if self.config.standby {
-            self.deadlines.set(Due::Standby, clock::now());
+            self.deadlines.set(Due::Standby, self.standby.earliest());
         }
     }
 
     /// It is time to start it, if the daemon has gone on.
-    pub(super) fn start_standby(&mut self, now: u64) {
+    pub(super) fn start_standby(&mut self) {
         if !self.life.serves() || self.book.stop.is_some() || self.standby.pid().is_some() {
             return;
         }
@@ -62,7 +61,8 @@ impl Supervisor {
             Ok(pid) => tracing::debug!("process {pid} waits to be the next generation"),
             Err(error) => {
                 tracing::debug!("no process waits to be the next generation: {error}");
-                self.deadlines.set(Due::Standby, now.saturating_add(self.standby.pause()));
+                self.standby.pause();
+                self.await_standby();
             }
         }
     }
@@ -95,6 +95,7 @@ impl Supervisor {
         let process = self.standby.let_in(&Key::of(start), generation, options.bits());
         if process.is_none() {
             self.let_standby_go();
+            self.standby.pause();
         }
         process
     }
@@ -105,8 +106,8 @@ impl Supervisor {
             self.let_standby_go();
         } else if self.standby.is_dead() {
             self.let_standby_go();
-            let at = clock::now().saturating_add(self.standby.pause());
-            self.deadlines.set(Due::Standby, at);
+            self.standby.pause();
+            self.await_standby();
         }
     }
 

@@ -59,7 +59,7 @@ impl Supervisor {
                 self.look_for_retiring(now);
             }
             Due::Tick => self.tick(now),
-            Due::Standby => self.start_standby(now),
+            Due::Standby => self.start_standby(),
             // It only ends the wait: `pursue_unmount` comes at the end of each round.
             Due::Unmount => {}
             Due::Lines => self.serve_further_lines(),

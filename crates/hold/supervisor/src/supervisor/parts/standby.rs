@@ -46,6 +46,8 @@ pub(crate) struct Standby {
     waits: Option<Waits>,
     /// How many in a row came to nothing.
     vain: u32,
+    /// None is started before that time because of those.
+    not_before: u64,
 }
 
 impl Standby {
@@ -72,7 +74,7 @@ impl Standby {
         if !is_usable || belay_sys::gate::open(gate, generation, options).is_err() {
             return None;
         }
-        self.vain = 0;
+        (self.vain, self.not_before) = (0, 0);
         self.waits.take().map(|waits| waits.process)
     }
 
@@ -87,11 +89,17 @@ impl Standby {
         Some(process.pid)
     }
 
-    /// One came to nothing: the pause until the next.
+    /// One came to nothing: gives how long there is to be none.
     pub fn pause(&mut self) -> u64 {
         let pause = (SECOND << self.vain.min(10)).min(LONGEST);
         self.vain = self.vain.saturating_add(1);
+        self.not_before = clock::now().saturating_add(pause);
         pause
+    }
+
+    /// When the next one may be started.
+    pub fn earliest(&self) -> u64 {
+        clock::now().max(self.not_before)
     }
 }
 
@@ -167,7 +175,9 @@ mod tests {
         let (mut standby, mut child, _end) = waiting();
         let pauses: Vec<u64> = (0..8).map(|_| standby.pause() / SECOND).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 64]);
+        assert!(standby.earliest() > clock::now() + 60 * SECOND, "whoever wants one waits");
         let process = standby.let_in(&key("same"), 3, 5).expect("let in");
+        assert!(standby.earliest() <= clock::now(), "the last one was of use");
         assert_eq!(standby.pause(), SECOND);
         let _ = process.signal(SIGKILL);
         assert!(process.wait_end(Duration::from_secs(60)));
