@@ -1,5 +1,6 @@
 //! What can be asked for on the command line.
 
+mod parsed;
 mod processes;
 mod run;
 pub mod state_dir;
@@ -26,25 +27,6 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 }
-
-impl Cli {
-    /// What a command line asks for. Applications may be waiting for the process of a namespace
-    /// module, so all the other commands are not described before its own is looked for.
-    ///
-    /// # Errors
-    /// If it is none.
-    pub fn of(words: &[OsString]) -> Result<Self, clap::Error> {
-        let module = words.get(1..).filter(|rest| rest.first().is_some_and(|word| word == MODULE));
-        match module.map(NamespaceProcess::try_parse_from) {
-            Some(Ok(process)) => Ok(Self { command: Command::VolumeNamespace(process) }),
-            // Any other, or what is wrong with it.
-            Some(Err(_)) | None => Self::try_parse_from(words),
-        }
-    }
-}
-
-/// The command of a namespace module.
-const MODULE: &str = "volume-namespace";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -432,26 +414,6 @@ mod tests {
         assert_eq!(run.hang_timeout, Some(Duration::from_secs(30)));
         assert_eq!((run.memory_limit, run.recorder_limit), (Some(512 << 20), 4 << 30));
         assert_eq!(run.command, ["sshfs", "-f", "a:/b", "/mnt"]);
-    }
-
-    /// Whether the other commands are described or not.
-    #[test]
-    fn a_namespace_module_is_told_the_same_in_both_ways() {
-        let told = |words: &str, parse: fn(&[OsString]) -> Result<Cli, clap::Error>| {
-            let words: Vec<OsString> = words.split(' ').map(OsString::from).collect();
-            parse(&words).map(|cli| format!("{cli:?}")).map_err(|refused| refused.to_string())
-        };
-        for words in [
-            "belay volume-namespace v --place /p --mount 7 /mnt",
-            "belay volume-namespace --place /p --mount 7 -- -v /mnt",
-            "belay volume-namespace v --place /p --mount x /mnt",
-            "belay volume-namespace v",
-            "belay volume-namespace --help",
-            "belay status --json",
-            "belay",
-        ] {
-            assert_eq!(told(words, Cli::of), told(words, |words| Cli::try_parse_from(words)));
-        }
     }
 
     /// As SEMANTICS.md and the README promise it.

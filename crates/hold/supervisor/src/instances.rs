@@ -32,8 +32,9 @@ const KEPT_BYTES: u64 = 256 << 20;
 const KEPT_MOUNTS: usize = 500;
 /// Entries of one such folder that are looked at. Reports are bounded far below: more is too large.
 const ENTRIES: usize = 10_000;
-/// Names that are tried for a new folder.
-const NAMES: u32 = 100;
+/// Names that are tried for a new folder: more than are kept, as in a container each start may have
+/// the same id as the last one.
+const NAMES: u32 = 2 * KEPT_MOUNTS as u32;
 /// How long a folder may be without its lock while it is made or removed, with much to spare.
 const SETTING_UP: Duration = Duration::from_secs(600);
 /// The largest file of a folder that is read. What belay writes there is shorter.
@@ -411,6 +412,20 @@ mod tests {
         for error in [Errno::WOULDBLOCK, Errno::NOLCK, Errno::NOMEM, Errno::INTR] {
             assert!(!is_free(Err(error)), "{error}");
         }
+    }
+
+    /// In a container each start may have the same id.
+    #[test]
+    fn there_is_a_name_beside_all_that_are_kept() {
+        let state = tempfile::tempdir().unwrap();
+        for _ in 0..KEPT_MOUNTS + 5 {
+            let dead = create(state.path(), Path::new("/mnt")).unwrap();
+            fs::write(dead.folder.path().join(REPORTS).join("0001.json"), "{}").unwrap();
+        }
+        assert!(fs::read_dir(state.path()).unwrap().count() > KEPT_MOUNTS);
+        clean(state.path());
+        create(state.path(), Path::new("/mnt")).unwrap();
+        assert_eq!(fs::read_dir(state.path()).unwrap().count(), KEPT_MOUNTS + 1);
     }
 
     #[test]
