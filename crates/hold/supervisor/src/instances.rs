@@ -32,8 +32,7 @@ const KEPT_BYTES: u64 = 256 << 20;
 const KEPT_MOUNTS: usize = 500;
 /// Entries of one such folder that are looked at. Reports are bounded far below: more is too large.
 const ENTRIES: usize = 10_000;
-/// Names that are tried for a new folder: more than are kept, as in a container each start may have
-/// the same id as the last one.
+/// Names that are tried for a new folder: more than are kept, as in a container ids are the same.
 const NAMES: u32 = 2 * KEPT_MOUNTS as u32;
 /// How long a folder may be without its lock while it is made or removed, with much to spare.
 const SETTING_UP: Duration = Duration::from_secs(600);
