@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use belay_fixtures::process::Process;
 use belay_fixtures::{Kind, mounts};
+use belay_workloads::Scale;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
@@ -30,6 +31,8 @@ use crate::powercut::{Memory, check, enclosed};
 
 const IMAGE: &str = "image";
 const MIB: u64 = 512;
+/// For a small generated program.
+const TINY_MIB: u64 = 64;
 /// Steps of an application in a life, at most.
 const STEPS: usize = 1500;
 /// The files of applications are removed after so many lives.
@@ -84,7 +87,8 @@ impl<'a> Bench<'a> {
         let mount = power.mount(&path("disk"))?;
         let volume = Volume::in_folder(&path("names")).with_usual_memory();
         let fresh = path("fresh");
-        volume.make(Kind::Volume, &fresh, MIB, &path("disk").join(IMAGE))?;
+        let mib = if args.scale == Scale::Tiny { TINY_MIB } else { MIB };
+        volume.make(Kind::Volume, &fresh, mib, &path("disk").join(IMAGE))?;
         let disk = Disk::with(IMAGE, 2, &std::fs::read(&fresh).context("reading an image")?);
         std::fs::remove_file(&fresh).context("removing an image")?;
         Ok(Self {
