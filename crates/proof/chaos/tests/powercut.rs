@@ -20,8 +20,14 @@ fn a_disk_that_lies_is_noticed() {
     // A build that is said to be durable and was not synced makes the judge say so: a disk that
     // lies is noticed by the disk itself there.
     let ways = [
-        ("powercut --fixtures fuse2fs-ext4 --cuts 10 --also 0 --lying-disk", ""),
-        ("powercut --fixtures volume --cuts 10 --also 0 --lying-disk", ""),
+        (
+            "powercut --fixtures fuse2fs-ext4 --cuts 10 --also 0 --lying-disk",
+            "replay: belay-chaos powercut --seed 4",
+        ),
+        (
+            "powercut --fixtures volume --cuts 10 --also 0 --lying-disk",
+            "replay: belay-chaos powercut --seed 4",
+        ),
         (
             "powercut-build --scale tiny --memory lost --life 300ms --cuts 60 --lying-builder",
             "stages of the build are durable, and",
@@ -37,6 +43,7 @@ fn a_disk_that_lies_is_noticed() {
         assert!(
             text.contains("WRONG")
                 && text.contains("replay: belay-chaos powercut")
+                && text.contains("--seed 4")
                 && text.contains(why),
             "{way}: {text}"
         );
