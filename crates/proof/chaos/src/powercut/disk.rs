@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
+use rand::Rng;
+
 use super::pages::Pages;
 
 /// A disk writes a sector whole or not at all.
@@ -148,6 +150,13 @@ impl Disk {
             file.now.modified = now;
             file.pending.push(pending);
         }
+    }
+
+    /// What is on the disk after the power went, if chance has its way: hardly anything of what may
+    /// be lost, about half, or nearly all.
+    pub fn lose(&self, rng: &mut impl Rng) -> Self {
+        let share = [0.0, 0.03, 0.5, 0.97, 1.0][rng.random_range(0..5)];
+        self.after(|| rng.random_bool(share))
     }
 
     /// What is on the disk after the power went. `keep` is asked of each thing that may be lost.

@@ -48,6 +48,11 @@ pub struct Judge {
 }
 
 impl Judge {
+    /// Before the first life.
+    pub fn new(kind: Kind, seed: u64, clients: usize, steps: usize) -> Self {
+        Self { kind, seed, clients, steps, life: 0, settled: BTreeMap::new() }
+    }
+
     /// What is certain at the end of a life, or before one of its changes.
     pub fn end(&self, heard: &Heard, cut: Option<usize>) -> Result<End> {
         let clients = self.clients;

@@ -84,14 +84,7 @@ impl<'a> Bench<'a> {
             folder,
             volume: kind.is_volume().then(|| Volume::in_folder(&names)),
             disk: Disk::default(),
-            judge: Judge {
-                kind,
-                seed,
-                clients: args.common.clients,
-                steps: args.steps,
-                life: 0,
-                settled: BTreeMap::new(),
-            },
+            judge: Judge::new(kind, seed, args.common.clients, args.steps),
             seen: HashMap::new(),
             _mount: mount,
             dir,
@@ -260,8 +253,7 @@ impl Bench<'_> {
     /// What the disk has kept.
     fn lose(&mut self, disk: &Disk) -> Disk {
         self.counts.undecided += u64::from(disk.undecided() > 0);
-        let share = [0.0, 0.03, 0.5, 0.97, 1.0][self.rng.random_range(0..5)];
-        disk.after(|| self.rng.random_bool(share))
+        disk.lose(&mut self.rng)
     }
 
     /// What a disk may have kept: one of that, or, if every change is tried, all that is possible

@@ -27,8 +27,13 @@ pub struct Results {
 pub fn write(path: &Path, how: &str, command: &str, rows: &[(Kind, Counts)]) -> Result<()> {
     let [how, command] = [how, command].map(str::to_owned);
     let results = Results { version: 1, how, command, rows: rows.to_vec() };
-    let json = serde_json::to_string_pretty(&results).context("encoding the figures")? + "\n";
-    for (path, text) in [(path, &results.page()), (&path.with_extension("json"), &json)] {
+    write_both(path, &results.page(), &results)
+}
+
+/// Writes a page, and the results that it is made of as JSON beside it.
+pub fn write_both(path: &Path, page: &str, results: &impl Serialize) -> Result<()> {
+    let json = serde_json::to_string_pretty(results).context("encoding the figures")? + "\n";
+    for (path, text) in [(path, page), (&path.with_extension("json"), &json)] {
         std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(())

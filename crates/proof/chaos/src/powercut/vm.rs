@@ -6,7 +6,6 @@
 //! Afterwards this machine's kernel mounts it, which replays the journal of that ext4, and the
 //! image is repaired and looked at.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -135,14 +134,7 @@ impl<'a> Bench<'a> {
             counts: Counts::default(),
             power,
             disk: Disk::default(),
-            judge: Judge {
-                kind,
-                seed,
-                clients: args.common.clients,
-                steps: STEPS,
-                life: 0,
-                settled: BTreeMap::new(),
-            },
+            judge: Judge::new(kind, seed, args.common.clients, STEPS),
             _mount: mount,
             dir,
         })
@@ -175,8 +167,7 @@ impl Lives for Bench<'_> {
         self.counts.cuts += 1;
         let end = self.judge.end(&heard, None)?;
         self.counts.undecided += u64::from(disk.undecided() > 0);
-        let share = [0.0, 0.03, 0.5, 0.97, 1.0][self.rng.random_range(0..5)];
-        let disk = disk.after(|| self.rng.random_bool(share));
+        let disk = disk.lose(&mut self.rng);
         let number = self.judge.life;
         let life = || format!("life {number}");
         let (bytes, found) = self.repaired(&disk).with_context(life)?;

@@ -98,14 +98,7 @@ impl<'a> Bench<'a> {
             power,
             volume,
             disk,
-            judge: Judge {
-                kind: Kind::Volume,
-                seed,
-                clients: args.clients,
-                steps: STEPS,
-                life: 0,
-                settled: BTreeMap::new(),
-            },
+            judge: Judge::new(Kind::Volume, seed, args.clients, STEPS),
             done: 0,
             progress: 0,
             builds: 0,
@@ -358,8 +351,7 @@ impl<'a> Bench<'a> {
             return Ok(disk.after(|| true));
         }
         self.volume.forget_memory()?;
-        let share = [0.0, 0.03, 0.5, 0.97, 1.0][self.rng.random_range(0..5)];
-        Ok(disk.after(|| self.rng.random_bool(share)))
+        Ok(disk.lose(&mut self.rng))
     }
 }
 

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use belay_fixtures::table;
 use serde::{Deserialize, Serialize};
 
 use crate::powercut::Memory;
+use crate::powercut::page::write_both;
 
 /// For the page.
 const HOW: &str = "A source tree is built on a volume in stages, while single processes of the volume are killed, or several at once. Further \
@@ -65,11 +66,7 @@ pub struct Results {
 impl Results {
     /// Writes the page, and the results as JSON beside it.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let json = serde_json::to_string_pretty(self).context("encoding the figures")? + "\n";
-        for (path, text) in [(path, &self.page()), (&path.with_extension("json"), &json)] {
-            std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
-        }
-        Ok(())
+        write_both(path, &self.page(), self)
     }
 
     /// As a page.
