@@ -50,7 +50,8 @@ pub fn is_true(input: &Path, output: &Path, holder: Holder) -> Result<bool> {
         // The page must be there; who keeps no plots and figures has none that are wrong.
         if number == 0 || path.exists() {
             let (from, to) = (input.display(), output.display());
-            let again = || format!("belay-bench report --in {from} --out {to}");
+            let relay = if holder == Holder::Relay { " --relay" } else { "" };
+            let again = || format!("belay-bench report{relay} --in {from} --out {to}");
             is_true &= write_or_check(path, text, true, again)?;
         }
     }
