@@ -86,6 +86,7 @@ mod outsiders;
 mod pidfile;
 mod private;
 pub mod process;
+mod procfs;
 mod programs;
 pub mod protocol;
 pub mod report;

@@ -5,7 +5,7 @@
 //! no meaning any more: that of file locks. Each generation gets another one, larger than the last,
 //! and only who has CAP_SYS_RESOURCE can raise a limit.
 
-use std::fs;
+use crate::procfs;
 use std::io;
 
 /// How the generations of one mount are marked.
@@ -33,7 +33,7 @@ impl Lineage {
     /// # Errors
     /// If the process is gone.
     pub fn generation(self, pid: u32) -> io::Result<Option<u32>> {
-        let limits = fs::read_to_string(format!("/proc/{pid}/limits"))?;
+        let limits = procfs::read_text(format!("/proc/{pid}/limits"))?;
         let Some(mark) = marked(&limits) else { return Ok(None) };
         let generation = (mark & u64::from(u32::MAX)) as u32;
         Ok((mark == self.mark(generation)).then_some(generation))

@@ -6,6 +6,7 @@
 
 use crate::contents::{self, Contents};
 use crate::process::readable;
+use crate::procfs;
 use crate::text::OsText;
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
@@ -21,7 +22,7 @@ const MOST: usize = 4096;
 pub fn image(process: BorrowedFd<'_>, pid: u32) -> Option<(OsText, String)> {
     let entries = fs::read_dir(format!("/proc/{pid}/fdinfo")).ok()?;
     let mut numbers = entries.flatten().take(MOST).filter_map(|entry| {
-        let info = fs::read_to_string(entry.path()).ok()?;
+        let info = procfs::read_text(entry.path()).ok()?;
         let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
         let flags = OFlags::from_bits_retain(u32::from_str_radix(flags.trim(), 8).ok()?);
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);

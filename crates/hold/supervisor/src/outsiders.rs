@@ -31,7 +31,7 @@ fn is_one(before: Option<u64>, now: Option<u64>, limited: bool) -> Option<bool> 
 }
 
 fn kills() -> Option<u64> {
-    count(&std::fs::read_to_string("/proc/vmstat").ok()?)
+    count(&crate::procfs::read_text("/proc/vmstat").ok()?)
 }
 
 fn count(vmstat: &str) -> Option<u64> {

@@ -2,10 +2,14 @@
 
 mod exit;
 mod readers;
+mod status;
 pub use exit::{Exit, Exited, ended_child, parse_signal, reap, signal_name};
 pub(crate) use readers::Readers;
+pub(crate) use status::Status;
+pub use status::{fact, is_killed};
 
 use crate::error::passes;
+use crate::procfs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -124,13 +128,13 @@ pub fn children_of_thread(pid: u32, thread: u32) -> Vec<u32> {
 }
 
 fn listed(file: &Path) -> Vec<u32> {
-    let text = fs::read_to_string(file).unwrap_or_default();
+    let text = procfs::read_text(file).unwrap_or_default();
     text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
 /// The words that process `pid` was started with; none if it is gone.
 pub fn command_line(pid: u32) -> Vec<Vec<u8>> {
-    let text = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let text = procfs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words = text.strip_suffix(b"\0").unwrap_or(&text).split(|byte| *byte == 0);
     words.map(<[u8]>::to_vec).collect()
 }
@@ -156,7 +160,7 @@ pub fn descendants(roots: &[u32], except: &[u32]) -> Vec<u32> {
 
 /// Resident memory of process `pid` in bytes.
 pub fn resident_bytes(pid: u32) -> Option<u64> {
-    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let statm = procfs::read_text(format!("/proc/{pid}/statm")).ok()?;
     let pages = statm.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()?;
     pages.checked_mul(u64::try_from(rustix::param::page_size()).ok()?)
 }
@@ -263,24 +267,6 @@ fn threads(pid: u32) -> Vec<Thread> {
     OURS.at(pid, read).unwrap_or_default()
 }
 
-/// What the kernel says of process `pid` under that name, `TracerPid:`, in /proc/PID/status.
-pub fn fact(pid: u32, name: &str) -> Option<String> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix(name)).map(|rest| rest.trim().to_owned())
-}
-
-/// Whether process `pid` was sent SIGKILL, by whomever, and has not come to act on it. Of one that
-/// is dead it may be said as well.
-pub fn is_killed(pid: u32) -> bool {
-    const KILL: u64 = 1 << (9 - 1);
-    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
-    let pending = status.lines().filter_map(|line| {
-        let set = line.strip_prefix("ShdPnd:").or_else(|| line.strip_prefix("SigPnd:"))?;
-        u64::from_str_radix(set.trim(), 16).ok()
-    });
-    pending.fold(0, |all, set| all | set) & KILL != 0
-}
-
 /// Whether a thread of process `pid` waits in the kernel for what no signal ends.
 pub fn is_uninterruptible(pid: u32) -> bool {
     threads(pid).iter().any(|thread| thread.is_uninterruptible)
@@ -289,12 +275,12 @@ pub fn is_uninterruptible(pid: u32) -> bool {
 /// Whether the freezer of cgroup v1 holds process `pid`, as far as that is told; that of cgroup v2
 /// lets those go that are killed.
 pub fn is_frozen(pid: u32) -> bool {
-    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let groups = procfs::read_text(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let group = groups.lines().find_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         controllers.split(',').any(|one| one == "freezer").then_some(path)
     });
-    let state = |group| fs::read_to_string(format!("/sys/fs/cgroup/freezer{group}/freezer.state"));
+    let state = |group| procfs::read_text(format!("/sys/fs/cgroup/freezer{group}/freezer.state"));
     group.is_some_and(|group| state(group).is_ok_and(|state| state.trim() != "THAWED"))
 }
 
@@ -305,7 +291,7 @@ fn stat(pid: u32) -> io::Result<Option<String>> {
 }
 
 fn stat_in(file: &Path) -> Option<String> {
-    let stat = fs::read(file).ok()?;
+    let stat = procfs::read(file).ok()?;
     // The name, in brackets, may have anything in it.
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     String::from_utf8(stat.get(end + 1..)?.to_vec()).ok()
@@ -330,7 +316,7 @@ pub fn of_memory<const N: usize>(pid: u32, names: [&'static str; N]) -> io::Resu
     let read = move || {
         let mut found = [const { Vec::new() }; N];
         for (name, into) in names.iter().zip(&mut found) {
-            *into = fs::read(format!("/proc/{pid}/{name}"))?;
+            *into = procfs::read(format!("/proc/{pid}/{name}"))?;
         }
         Ok(found)
     };

@@ -3,6 +3,7 @@
 use crate::clock::SECOND;
 use crate::error::{Error, Result};
 use crate::process::{is_frozen, is_stopped};
+use crate::procfs;
 use rustix::fd::{AsFd, BorrowedFd};
 use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGKILL, SIGSTOP, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::backend::SignalDelivery;
@@ -77,7 +78,7 @@ pub fn unblock() -> Result<u64> {
 
 /// Whether whoever has started this process has had it ignore that signal (nohup).
 pub fn is_ignored(signal: i32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = procfs::read_text("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
     mask & (1 << (signal - 1)) != 0
@@ -100,7 +101,7 @@ pub fn defers(pid: u32, signal: i32) -> Option<&'static str> {
 /// Whether the freezer of cgroup v2 holds process `pid`, as far as that is told: until it is
 /// killed.
 fn is_frozen_to_signals(pid: u32) -> bool {
-    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let groups = procfs::read_text(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let Some(group) = groups.lines().find_map(|line| line.strip_prefix("0::")) else {
         return false;
     };

@@ -9,6 +9,7 @@
 
 use crate::mounts;
 use crate::process::Readers;
+use crate::procfs;
 use crate::status::Status;
 use crate::text::escaped;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
@@ -136,7 +137,7 @@ pub fn of_unmounted(device: &str) -> Users {
     for pid in pids() {
         // A mount table is in the kernel's memory, and no daemon is asked for it.
         let is_new = namespace(pid).is_some_and(|name| seen.insert(name));
-        let table = || fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+        let table = || procfs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
         if is_new && mounts::parse_table(&table()).iter().any(|mount| mount.device == device) {
             users.found.push(User::Namespace { pid, name: name(pid) });
         }
@@ -185,7 +186,7 @@ fn parse(device: &str) -> Option<(u32, u32)> {
 }
 
 fn name(pid: u32) -> String {
-    let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let name = procfs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     escaped(OsStr::from_bytes(name.strip_suffix(b"\n").unwrap_or(&name)))
 }
 

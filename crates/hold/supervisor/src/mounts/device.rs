@@ -1,5 +1,6 @@
 //! What can be asked of the device, and done to it, without serving it.
 
+use crate::procfs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
@@ -9,7 +10,7 @@ use std::fs;
 /// kernels that do not tell.
 pub fn connection(device: BorrowedFd<'_>) -> Option<String> {
     let path = format!("/proc/self/fdinfo/{}", device.as_raw_fd());
-    connection_in(&fs::read_to_string(path).ok()?)
+    connection_in(&procfs::read_text(path).ok()?)
 }
 
 /// Whether process `pid` has a device open that serves the mount with the number `device`. `false`
@@ -26,7 +27,7 @@ pub(crate) fn served_by(pid: u32) -> Vec<String> {
 fn serves_each(pid: u32) -> impl Iterator<Item = String> {
     let infos = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
     infos
-        .filter_map(|info| fs::read_to_string(info.path()).ok())
+        .filter_map(|info| procfs::read_text(info.path()).ok())
         .filter_map(|info| connection_in(&info))
 }
 

@@ -1,12 +1,15 @@
 //! The mount table: what is mounted where, by the kernel's own words. Nobody else is asked.
 
+use crate::procfs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// One line of the mount table.
@@ -64,9 +67,6 @@ pub(super) fn upper<'t>(table: &'t [Mount], mount: &Mount) -> Option<&'t Mount> 
 /// another name: that is seen so much later.
 const FRESH: Duration = Duration::from_millis(20);
 
-/// Bytes of an ordinary table, which are read at once.
-const ORDINARY: usize = 16 << 10;
-
 /// A table that was read. The replacement of a daemon looks at it a dozen times within a few
 /// milliseconds, and each reading costs as much as there are mounts.
 struct Snapshot {
@@ -75,7 +75,7 @@ struct Snapshot {
     at: Instant,
     /// Becomes ready when the table changes.
     file: File,
-    table: Vec<Mount>,
+    table: Rc<[Mount]>,
 }
 
 thread_local! {
@@ -86,10 +86,9 @@ impl Snapshot {
     fn read() -> io::Result<Self> {
         let at = Instant::now();
         // What is mounted after this makes it ready.
-        let mut file = File::open("/proc/self/mountinfo")?;
-        let mut text = Vec::with_capacity(ORDINARY);
-        file.read_to_end(&mut text)?;
-        Ok(Self { process: process::id(), at, file, table: parse_table(&text) })
+        let file = File::open("/proc/self/mountinfo")?;
+        let table = parse_table(&procfs::read_open(&file)?).into();
+        Ok(Self { process: process::id(), at, file, table })
     }
 
     fn is_fresh(&self) -> bool {
@@ -110,14 +109,14 @@ pub fn forget() {
 ///
 /// # Errors
 /// Those of reading it. That nothing is found in it says something only if it was read.
-pub fn table() -> io::Result<Vec<Mount>> {
+pub fn table() -> io::Result<Rc<[Mount]>> {
     LAST.with_borrow_mut(|last| {
         if let Some(fresh) = last.as_ref().filter(|last| last.is_fresh()) {
-            return Ok(fresh.table.clone());
+            return Ok(Rc::clone(&fresh.table));
         }
         *last = None;
         let read = Snapshot::read()?;
-        Ok(last.insert(read).table.clone())
+        Ok(Rc::clone(&last.insert(read).table))
     })
 }
 
@@ -163,7 +162,9 @@ fn unescape(word: &[u8]) -> Vec<u8> {
 /// What is mounted at exactly `path`, uppermost; nothing if that cannot be told, so this is for
 /// messages and for looks that come again.
 pub fn at(path: &Path) -> Option<Mount> {
-    table().ok()?.into_iter().rev().find(|mount| mount.mountpoint == path.as_os_str().as_bytes())
+    let table = table().ok()?;
+    let at = |mount: &&Mount| mount.mountpoint == path.as_os_str().as_bytes();
+    table.iter().rev().find(at).cloned()
 }
 
 /// The FUSE file systems in the mount table, by `major:minor`.
@@ -171,9 +172,10 @@ pub fn at(path: &Path) -> Option<Mount> {
 /// # Errors
 /// Those of [`table`].
 pub fn fuse_devices() -> io::Result<Vec<String>> {
-    let table = table()?.into_iter().filter(Mount::is_fuse);
-    let devices: std::collections::BTreeSet<String> = table.map(|mount| mount.device).collect();
-    Ok(devices.into_iter().collect())
+    let table = table()?;
+    let fuse = table.iter().filter(|mount| mount.is_fuse());
+    let devices: BTreeSet<&String> = fuse.map(|mount| &mount.device).collect();
+    Ok(devices.into_iter().cloned().collect())
 }
 
 #[cfg(test)]

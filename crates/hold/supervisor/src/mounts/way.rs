@@ -2,12 +2,12 @@
 
 use super::table::Mount;
 use crate::look::local::is_local;
+use crate::procfs;
 use belay_sys::open_known;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, open, openat, statx};
 use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
@@ -89,6 +89,6 @@ pub(crate) fn walk_known(path: &Path) -> rustix::io::Result<(OwnedFd, OwnedFd)> 
 
 /// The number of the mount that a descriptor is on.
 pub(crate) fn number(fd: BorrowedFd<'_>) -> Option<u32> {
-    let info = fs::read_to_string(format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd())).ok()?;
+    let info = procfs::read_text(format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd())).ok()?;
     info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
 }

@@ -8,7 +8,7 @@ use crate::fusermount::may_mount;
 use crate::instances::standin;
 use crate::look::{Found, There, is_local, look_held};
 use crate::mounts::{self, MountFact};
-use crate::process::Watched;
+use crate::process::{Watched, started};
 use crate::text::OsText;
 use crate::unmount;
 use belay_recorder::control::Options;
@@ -108,23 +108,36 @@ impl Start {
 }
 
 impl Supervisor {
-    /// Starts the process. `far`: the way to the mountpoint is taken for one on which somebody may
+    /// Starts the process; gives when that was (see [`started`]). `program`: the file, if it was
+    /// looked at already. `far`: the way to the mountpoint is taken for one on which somebody may
     /// have to be waited for.
-    pub(super) fn spawn_once(&mut self, far: bool) -> io::Result<Watched> {
+    pub(super) fn spawn_once(
+        &mut self,
+        program: Option<There>,
+        far: bool,
+    ) -> io::Result<(Watched, u64)> {
         let generation = self.book.generation;
-        let mut start = self.prepare_start(generation, far)?;
+        let mut start = self.prepare_start(program, generation, far)?;
         let options = self.options_of_start();
-        if let Some(process) = self.let_standby_in(&start, generation, options) {
-            return Ok(process);
+        if let Some(standby) = self.let_standby_in(&start, generation, options) {
+            return Ok(standby);
         }
         start.tell_life(generation, options);
-        self.execute(start)
+        let process = self.execute(start)?;
+        let since = started(process.pid).ok().flatten().unwrap_or(0);
+        Ok((process, since))
     }
 
-    /// A process of that generation, but for what the shim is told of it.
-    pub(super) fn prepare_start(&self, generation: u32, far: bool) -> io::Result<Start> {
+    /// A process of that generation, but for what the shim is told of it. `program`: see
+    /// [`Self::spawn_once`].
+    pub(super) fn prepare_start(
+        &self,
+        program: Option<There>,
+        generation: u32,
+        far: bool,
+    ) -> io::Result<Start> {
         let held = self.runs_held_program();
-        let file = self.program_to_start(held)?;
+        let file = program.map_or_else(|| self.program_to_start(held), Ok)?;
         if let Some(rights) = file.gained() {
             return Err(io::Error::other(format!("it is {rights} by now, and would run unheld")));
         }
@@ -299,14 +312,15 @@ impl Supervisor {
     fn program_to_start(&self, held: bool) -> io::Result<There> {
         let found = if held {
             look_held(&self.helpers.scouts, as_fd(&self.fds.program))
-        } else if self.is_hidden(&self.config.program) {
-            return Err(io::Error::other("its own mount hides it"));
         } else {
             self.look(&self.config.program)
         };
         match found {
             Found::There(there) => Ok(there),
             Found::Not(error) => Err(error.into()),
+            Found::Unknown if !held && self.is_hidden(&self.config.program) => {
+                Err(io::Error::other("its own mount hides it"))
+            }
             Found::Unknown => Err(silent()),
         }
     }

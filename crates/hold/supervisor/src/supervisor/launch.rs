@@ -10,7 +10,8 @@ use super::parts::deadlines::Due;
 use crate::clock;
 use crate::error::passes;
 use crate::ledger::Life;
-use crate::process::{Watched, started};
+use crate::look::There;
+use crate::process::Watched;
 use belay_recorder::control::{Counter, Options};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -31,7 +32,7 @@ impl Supervisor {
         self.deadlines.cancel(Due::Retiring);
         self.deadlines.cancel(Due::Standby);
         self.looks.hang.clear();
-        self.choose_program();
+        let program = self.choose_program();
         self.tidy_mailbox();
         self.take_off_seconds();
         let now = clock::now();
@@ -56,12 +57,12 @@ impl Supervisor {
         };
         self.limit_start();
         self.begin_to_watch_start();
-        match self.spawn() {
-            Ok(watched) => {
+        match self.spawn(program) {
+            Ok((watched, started)) => {
                 tracing::debug!("generation {} is process {}", self.book.generation, watched.pid);
                 self.book.spawned = Some(watched.pid);
                 self.book.background = None;
-                self.book.life.process_started = started(watched.pid).ok().flatten().unwrap_or(0);
+                self.book.life.process_started = started;
                 if let Some(crash) = &mut self.book.crash {
                     crash.spawned_ns = clock::now();
                 }
@@ -91,10 +92,12 @@ impl Supervisor {
         let _ = preadv2(event, &mut [IoSliceMut::new(&mut count)], here, ReadWriteFlags::NOWAIT);
     }
 
-    fn spawn(&mut self) -> io::Result<Watched> {
+    /// Starts the process; gives when that was, in clock ticks since the system's start. `program`:
+    /// the file, if it was looked at already.
+    fn spawn(&mut self, mut program: Option<There>) -> io::Result<(Watched, u64)> {
         let begin = Instant::now();
         for _ in 0..LOOKS {
-            match self.spawn_once(false) {
+            match self.spawn_once(program.take(), false) {
                 // Somebody has exchanged folders on the way to the mountpoint in that very moment.
                 Err(error) if error.raw_os_error() == Some(Errno::STALE.raw_os_error()) => {}
                 done => return done,
@@ -103,7 +106,7 @@ impl Supervisor {
                 break;
             }
         }
-        self.spawn_once(true)
+        self.spawn_once(None, true)
     }
 
     /// The choices for a generation as its shim is told of them.

@@ -25,12 +25,13 @@ pub(super) const FIRST_LOOK: u64 = SECOND / 50;
 const LOOKS: u64 = SECOND / 5;
 
 impl Supervisor {
-    /// Decides which program the next start is of.
-    pub(super) fn choose_program(&mut self) {
+    /// Decides which program the next start is of. Gives what is at its path, if it is that.
+    pub(super) fn choose_program(&mut self) -> Option<There> {
         // Where nobody can look, it is what it was.
         let found = self.look(&self.config.program);
         let unknown = matches!(found, Found::Unknown);
-        let there = found.there().map(|there| Identity::from(there.stat));
+        let found = found.there();
+        let there = found.as_ref().map(|there| Identity::from(there.stat));
         let program = &mut self.book.program;
         let intact = program.served.is_some() && Identity::of(&self.fds.program) == program.served;
         if there == program.served || !intact {
@@ -47,6 +48,7 @@ impl Supervisor {
             );
             self.degrade(Kind::Program, &what);
         }
+        found.filter(|_| !self.runs_held_program())
     }
 
     /// Whether the current start is of the held program.

@@ -88,10 +88,10 @@ impl Supervisor {
                         .is_some_and(|held| held.device != mount.device)
             }
         };
-        let table = mounts::table().unwrap_or_default().into_iter();
+        let table = mounts::table().unwrap_or_default();
         let seconds =
-            table.filter(|mount| mount.is_fuse() && mount.root == b"/" && is_second(mount));
-        seconds.take(MOST_SECONDS).map(|mount| MountFact::of(&mount)).collect()
+            table.iter().filter(|mount| mount.is_fuse() && mount.root == b"/" && is_second(mount));
+        seconds.take(MOST_SECONDS).map(MountFact::of).collect()
     }
 
     /// Takes away what the dead daemon has mounted besides. Before the next one starts, or when

@@ -12,7 +12,7 @@ use super::child::Start;
 use super::parts::deadlines::Due;
 use super::parts::standby::Key;
 use crate::look::FileStat;
-use crate::process::Watched;
+use crate::process::{Watched, started};
 use belay_recorder::control::Options;
 use belay_sys::gate;
 use rustix::process::Signal;
@@ -68,7 +68,7 @@ impl Supervisor {
     }
 
     fn spawn_standby(&mut self) -> io::Result<u32> {
-        let mut start = self.prepare_start(self.book.generation.wrapping_add(1), false)?;
+        let mut start = self.prepare_start(None, self.book.generation.wrapping_add(1), false)?;
         // The thread that starts it must live as long as this process.
         if !start.is_near() {
             return Err(io::Error::other("somebody else would have to be waited for"));
@@ -79,25 +79,26 @@ impl Supervisor {
         start.setup.at_end_of_parent = Some(Signal::KILL);
         let process = self.execute(start)?;
         let pid = process.pid;
-        self.standby.is_started(process, ours, key);
+        let since = started(pid).ok().flatten().unwrap_or(0);
+        self.standby.is_started(process, since, ours, key);
         Ok(pid)
     }
 
     /// Has the process that waits go on as that generation, if there is one that will do for this
-    /// start.
+    /// start. Gives when it was started.
     pub(super) fn let_standby_in(
         &mut self,
         start: &Start,
         generation: u32,
         options: Options,
-    ) -> Option<Watched> {
+    ) -> Option<(Watched, u64)> {
         self.standby.pid()?;
-        let process = self.standby.let_in(&Key::of(start), generation, options.bits());
-        if process.is_none() {
+        let standby = self.standby.let_in(&Key::of(start), generation, options.bits());
+        if standby.is_none() {
             self.let_standby_go();
             self.standby.pause();
         }
-        process
+        standby
     }
 
     /// Looks whether it is still there, and wanted.

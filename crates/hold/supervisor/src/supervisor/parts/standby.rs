@@ -2,7 +2,7 @@
 
 use crate::clock::{self, SECOND};
 use crate::look::FileStat;
-use crate::process::{Watched, fact, is_killed};
+use crate::process::{Status, Watched};
 use belay_sys::PrivateMountNamespace;
 use rustix::fd::OwnedFd;
 use signal_hook::consts::SIGKILL;
@@ -33,6 +33,8 @@ pub(crate) struct Key {
 #[derive(Debug)]
 struct Waits {
     process: Watched,
+    /// When it was started, in clock ticks since the system's start.
+    started: u64,
     /// Its end of the gate. Nobody else has it, so that the other end knows when this process is
     /// gone.
     gate: OwnedFd,
@@ -51,9 +53,9 @@ pub(crate) struct Standby {
 }
 
 impl Standby {
-    /// This one waits from now on.
-    pub fn is_started(&mut self, process: Watched, gate: OwnedFd, key: Key) {
-        self.waits = Some(Waits { process, gate, key, since: clock::now() });
+    /// This one, which was `started` at that clock tick since the system's start, waits from now on.
+    pub fn is_started(&mut self, process: Watched, started: u64, gate: OwnedFd, key: Key) {
+        self.waits = Some(Waits { process, started, gate, key, since: clock::now() });
     }
 
     /// Its number.
@@ -67,15 +69,15 @@ impl Standby {
     }
 
     /// Lets it in, if it lives, is not stopped and was started with the same, for that generation
-    /// and with these options.
-    pub fn let_in(&mut self, key: &Key, generation: u32, options: u64) -> Option<Watched> {
+    /// and with these options. Gives when it was started as well.
+    pub fn let_in(&mut self, key: &Key, generation: u32, options: u64) -> Option<(Watched, u64)> {
         let Waits { process, gate, key: its, .. } = self.waits.as_ref()?;
         let is_usable = its == key && !process.is_dead() && goes_on(process.pid);
         if !is_usable || belay_sys::gate::open(gate, generation, options).is_err() {
             return None;
         }
         (self.vain, self.not_before) = (0, 0);
-        self.waits.take().map(|waits| waits.process)
+        self.waits.take().map(|waits| (waits.process, waits.started))
     }
 
     /// It is not needed any more. Gives its number.
@@ -106,8 +108,9 @@ impl Standby {
 /// Whether a process runs or waits for its own purposes: nobody has stopped it, traces it at a
 /// stop, or is killing it.
 fn goes_on(pid: u32) -> bool {
-    let state = fact(pid, "State:").and_then(|state| state.chars().next());
-    matches!(state, Some('R' | 'S' | 'D')) && !is_killed(pid)
+    let Some(status) = Status::of(pid) else { return false };
+    let state = status.fact("State:").and_then(|state| state.chars().next());
+    matches!(state, Some('R' | 'S' | 'D')) && !status.is_killed()
 }
 
 #[cfg(test)]
@@ -129,7 +132,7 @@ mod tests {
         let process = Watched::open(child.id()).expect("a process");
         let (gate, end) = belay_sys::gate::make().expect("a gate");
         let mut standby = Standby::default();
-        standby.is_started(process, gate, key("same"));
+        standby.is_started(process, 77, gate, key("same"));
         (standby, child, end)
     }
 
@@ -137,8 +140,8 @@ mod tests {
     fn one_that_was_started_with_the_same_is_let_in() {
         let (mut standby, mut child, end) = waiting();
         assert_eq!(standby.pid(), Some(child.id()));
-        let process = standby.let_in(&key("same"), 3, 5).expect("let in");
-        assert_eq!((process.pid, standby.pid()), (child.id(), None));
+        let (process, started) = standby.let_in(&key("same"), 3, 5).expect("let in");
+        assert_eq!((process.pid, started, standby.pid()), (child.id(), 77, None));
         assert_eq!(belay_sys::gate::pass(&end), Some((3, 5)));
         assert!(!process.is_dead());
         child.kill().expect("kill");
@@ -176,7 +179,7 @@ mod tests {
         let pauses: Vec<u64> = (0..8).map(|_| standby.pause() / SECOND).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 64]);
         assert!(standby.earliest() > clock::now() + 60 * SECOND, "whoever wants one waits");
-        let process = standby.let_in(&key("same"), 3, 5).expect("let in");
+        let (process, _) = standby.let_in(&key("same"), 3, 5).expect("let in");
         assert!(standby.earliest() <= clock::now(), "the last one was of use");
         assert_eq!(standby.pause(), SECOND);
         let _ = process.signal(SIGKILL);
