@@ -8,12 +8,16 @@
 //! behind it.
 
 use std::collections::HashSet;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 const PAGE: usize = 4096;
 /// The size of a huge page on x86-64 and, mostly, on arm64.
 const HUGE: usize = 2 << 20;
+/// Bytes of a program that are brought in beforehand: no more than is taken apart quickly at the
+/// end of the process, which is waited for.
+const PROGRAM: usize = 16 << 20;
 
 /// What [`mark`] gives for buffers that were seen last. Shared by all threads and asked at every
 /// read: a load, where a thread's own storage is a call into the loader, as this library is
@@ -76,11 +80,41 @@ pub(crate) fn watch_forks() {
 /// A buffer that was made before it was needed.
 static MADE: Mutex<Option<Buffer>> = Mutex::new(None);
 
-/// Makes a buffer, for a process that has time now, and none when it is let through its gate: it
-/// takes what is in flight from the device before it does anything else.
+/// Brings in what is needed soon, for a process that has time now, and none when it is let through
+/// its gate: the program, and a buffer. It takes what is in flight from the device before it does
+/// anything else.
 pub(crate) fn prepare() {
+    let maps = std::fs::read("/proc/self/maps").unwrap_or_default();
+    let name = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+    for (at, len) in program(&maps, name.as_os_str().as_bytes()) {
+        // Before Linux 5.14 each part comes in when it is needed.
+        advise(at, len, libc::MADV_POPULATE_READ);
+    }
     let made = Buffer::new(HUGE);
     *MADE.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
+}
+
+/// Where the program of that name is in memory, but what it can write to, by a text such as
+/// /proc/self/maps: addresses and lengths, at most [`PROGRAM`] bytes in all.
+fn program(maps: &[u8], name: &[u8]) -> Vec<(usize, usize)> {
+    let mut left = PROGRAM;
+    let part = |line: &[u8]| {
+        let mut words = line.splitn(6, |byte| *byte == b' ');
+        let (range, rights) = (words.next()?, words.next()?);
+        let is_it = words.nth(3)?.trim_ascii_start() == name && rights.starts_with(b"r-");
+        let (from, to) = std::str::from_utf8(range).ok().filter(|_| is_it)?.split_once('-')?;
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        Some((number(from)?, number(to)?.checked_sub(number(from)?)?))
+    };
+    let parts = maps.split(|byte| *byte == b'\n').filter_map(part);
+    parts
+        .map(|(at, len)| {
+            let len = len.min(left);
+            left -= len;
+            (at, len)
+        })
+        .filter(|(_, len)| *len > 0)
+        .collect()
 }
 
 /// A buffer of the shim's own that is in memory, of that length at the least.
@@ -131,11 +165,35 @@ fn now(at: usize, len: usize) {
     advise(start, end - start, libc::MADV_POPULATE_WRITE);
 }
 
-/// madvise(2) with one of those two, whose failure does no harm; errno stays.
+/// madvise(2) with one of those three, whose failure does no harm; errno stays.
 fn advise(at: usize, len: usize, advice: i32) {
     let errno = crate::real::errno();
-    // SAFETY: MADV_POPULATE_WRITE and MADV_HUGEPAGE change no contents; on addresses that are not
-    // mapped they only give an error.
+    // SAFETY: MADV_POPULATE_WRITE, MADV_POPULATE_READ and MADV_HUGEPAGE change no contents; on
+    // addresses that are not mapped they only give an error.
     unsafe { belay_sys::raw::syscall(libc::SYS_madvise, at, len, advice) };
     crate::real::set_errno(errno);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_program_all_is_found_that_it_cannot_write_to() {
+        let maps = b"1000-3000 r--p 00000000 fe:00 77          /usr/bin/a b\n\
+            3000-8000 r-xp 00002000 fe:00 77          /usr/bin/a b\n\
+            8000-9000 rw-p 00007000 fe:00 77          /usr/bin/a b\n\
+            a000-b000 r-xp 00000000 fe:00 78          /usr/lib/x\n\
+            c000-d000 r-xp 00000000 00:00 0\n\
+            nonsense\n9000-8000 r-xp 00000000 fe:00 77 /usr/bin/a b\n";
+        assert_eq!(program(maps, b"/usr/bin/a b"), [(0x1000, 0x2000), (0x3000, 0x5000)]);
+        assert!(program(maps, b"/usr/bin/a").is_empty() && program(b"", b"").is_empty());
+        let large = b"1000-10001000 r-xp 00000000 fe:00 77 /a\n20000000-20001000 r-xp 0 0:0 7 /a";
+        assert_eq!(program(large, b"/a"), [(0x1000, PROGRAM)], "no more than that");
+        let maps = std::fs::read("/proc/self/maps").expect("maps");
+        let name = std::env::current_exe().expect("exe");
+        let here = of_a_program_all_is_found_that_it_cannot_write_to as fn() as usize;
+        let found = program(&maps, name.as_os_str().as_bytes());
+        assert!(found.iter().any(|(at, len)| (*at..at + len).contains(&here)), "{found:?}");
+    }
 }
