@@ -200,9 +200,9 @@ impl Companions {
         self.said.failed(role, exit, log)
     }
 
-    /// What one of them cannot do now, as it says itself.
-    pub fn failing(statuses: &[CompanionStatus]) -> Option<Reason> {
-        statuses.iter().find_map(|one| said::failing(one.report.as_ref()?))
+    /// What is wrong now, as they say themselves.
+    pub fn wrong(statuses: &[CompanionStatus]) -> impl Iterator<Item = Reason> {
+        statuses.iter().filter_map(|one| one.report.as_ref()).flat_map(said::wrong)
     }
 
     /// Asks them to end. That takes as long as they bring home what the daemon has left with them

@@ -35,6 +35,8 @@ pub enum Kind {
     Unstored,
     /// Checkpoints do not reach the image, or the stores of a volume.
     Commit,
+    /// An image of a volume is not at its path any more. Until it is there again.
+    Image,
     /// The daemon's program is gone, or another one that does not serve: the daemon runs on from
     /// the one that did.
     Program,

@@ -7,7 +7,7 @@ use crate::{BLOCK, Disk, check_range};
 use rustix::fd::OwnedFd;
 use rustix::fs::{
     CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, fallocate, fdatasync,
-    flock, fstat, ftruncate, openat, seek,
+    flock, fstat, ftruncate, openat, seek, stat,
 };
 use rustix::io::{Errno, pread, pwrite, retry_on_intr};
 use std::io;
@@ -33,6 +33,17 @@ pub enum OpenError {
     /// Somebody else has it.
     #[error("{path} is in use, by a mounted volume or by the system: `fuser -v {path}` says by whom", path = .0.display())]
     InUse(PathBuf),
+}
+
+/// Where what is open is by now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// At its path.
+    There,
+    /// Elsewhere: it has another name.
+    Moved,
+    /// Nowhere: it has no name, and is gone as soon as nobody has it open.
+    Removed,
 }
 
 /// An image file or a block device that is open, and locked.
@@ -120,9 +131,30 @@ impl FileDisk {
         })
     }
 
-    /// Where it is.
+    /// Where it was opened.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Where it is now; of a block device it is not asked.
+    ///
+    /// # Errors
+    /// Those of fstat(2) and stat(2), but that nothing is at its path.
+    pub fn whereabouts(&self) -> io::Result<Whereabouts> {
+        if !self.is_image {
+            return Ok(Whereabouts::There);
+        }
+        let own = fstat(&self.fd)?;
+        let there = match stat(&self.path) {
+            Err(Errno::NOENT | Errno::NOTDIR) => None,
+            found => Some(found?),
+        };
+        let is_it = there.is_some_and(|it| (it.st_dev, it.st_ino) == (own.st_dev, own.st_ino));
+        Ok(match (is_it, own.st_nlink) {
+            (true, _) => Whereabouts::There,
+            (false, 0) => Whereabouts::Removed,
+            (false, _) => Whereabouts::Moved,
+        })
     }
 }
 
@@ -194,6 +226,25 @@ mod tests {
             assert!(disk.write(first, &vec![0; bytes]).is_err());
             assert!(disk.read(first, &mut vec![0; bytes]).is_err());
         }
+    }
+
+    #[test]
+    fn where_it_is_by_now_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, aside) = (dir.path().join("image"), dir.path().join("aside"));
+        let disk = FileDisk::create(&path, 5 * BLOCK as u64).unwrap();
+        let is = |whereabouts| assert_eq!(disk.whereabouts().unwrap(), whereabouts);
+        is(Whereabouts::There);
+        std::fs::rename(&path, &aside).unwrap();
+        is(Whereabouts::Moved);
+        std::fs::write(&path, "another").unwrap();
+        is(Whereabouts::Moved);
+        std::fs::rename(&aside, &path).unwrap();
+        is(Whereabouts::There);
+        std::fs::remove_file(&path).unwrap();
+        is(Whereabouts::Removed);
+        std::fs::create_dir(&path).unwrap();
+        is(Whereabouts::Removed);
     }
 
     #[test]

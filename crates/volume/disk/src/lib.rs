@@ -14,7 +14,7 @@
 mod file;
 mod shadow;
 
-pub use file::{FileDisk, OpenError};
+pub use file::{FileDisk, OpenError, Whereabouts};
 pub use shadow::Shadow;
 
 use std::io;

@@ -100,6 +100,11 @@ impl<S: Surroundings> Stores<S> {
         }
     }
 
+    /// What they were given.
+    pub fn surroundings(&mut self) -> &mut S {
+        &mut self.surroundings
+    }
+
     /// Opens them, if they are not. Why they cannot be opened, whoever asks for something is told.
     pub fn open(&mut self) {
         let _ = self.volume();

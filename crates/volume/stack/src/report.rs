@@ -34,6 +34,9 @@ pub struct StoreReport {
     pub penultimate: u64,
     /// The last openings, the oldest first.
     pub recent: VecDeque<Opening>,
+    /// Which image is not at its path any more; `None` if all are.
+    #[serde(default)]
+    pub missing: Option<Failing>,
 }
 
 /// The stores were opened.
@@ -71,7 +74,7 @@ pub struct CacheReport {
     pub ended: Option<String>,
 }
 
-/// No checkpoint can be taken.
+/// Something is not as it should be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failing {
     /// Why.
@@ -125,6 +128,17 @@ impl StoreReport {
         push(&mut self.recent, opening);
         tell(&place.report(Role::Store), self);
     }
+
+    /// An image is not at its path, for `why`, or all are: tells of it if that is news. Whether it
+    /// is.
+    pub fn misses(&mut self, place: &Place, why: Option<&str>) -> bool {
+        let is_news = set(&mut self.missing, why);
+        if is_news {
+            self.version = VERSION;
+            tell(&place.report(Role::Store), self);
+        }
+        is_news
+    }
 }
 
 impl CacheReport {
@@ -145,14 +159,8 @@ impl CacheReport {
 
     /// A checkpoint could be taken, or not: tells of it if that is news.
     pub fn taken(&mut self, place: &Place, taken: &Result<(), String>) {
-        let before = self.failing.as_ref();
-        let failing = taken.as_ref().err().map(|why| Failing {
-            why: short(why),
-            since_us: before.map_or_else(now_us, |before| before.since_us),
-        });
-        if failing.as_ref() != before {
+        if set(&mut self.failing, taken.as_ref().err().map(String::as_str)) {
             self.version = VERSION;
-            self.failing = failing;
             tell(&place.report(Role::Cache), self);
         }
     }
@@ -163,6 +171,15 @@ impl CacheReport {
         self.ended = Some(short(why));
         tell(&place.report(Role::Cache), self);
     }
+}
+
+/// Has it be so for `why`, since now if it was not so before, or not be so. Whether that is news.
+fn set(failing: &mut Option<Failing>, why: Option<&str>) -> bool {
+    let since = failing.as_ref().map(|before| before.since_us);
+    let now = why.map(|why| Failing { why: short(why), since_us: since.unwrap_or_else(now_us) });
+    let is_news = now != *failing;
+    *failing = now;
+    is_news
 }
 
 /// Microseconds since 1970.

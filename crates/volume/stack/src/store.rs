@@ -12,7 +12,7 @@ use crate::pulse::{AwaitedDisk, Pulse};
 use crate::report::{Opening, StoreReport, now_us};
 use anyhow::{Context, Result};
 use belay_channel::{Server, Service, StoreAnswer, StoreAsk};
-use belay_disk::{FileDisk, OpenError};
+use belay_disk::{FileDisk, OpenError, Whereabouts};
 use belay_logical::Logical;
 use belay_service::Stores;
 use belay_service::stores::Surroundings;
@@ -21,6 +21,7 @@ use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often that is looked at: nothing tells.
 const LOOK: Duration = Duration::from_millis(1);
+/// How often it is looked whether the images are still at their paths.
+const PRESENCE: Duration = Duration::from_secs(2);
 
 /// Runs it.
 ///
@@ -44,6 +47,8 @@ pub fn run(place: &Place, stores: Vec<PathBuf>) -> Result<i32> {
         place: place.clone(),
         paths: stores.into_iter().map(|path| (path, Rc::default())).collect(),
         begun: Instant::now(),
+        opened: Vec::new(),
+        looked: Instant::now(),
     };
     let mut process = Process {
         left: Left::new(place, &[Role::Namespace, Role::Cache])?,
@@ -72,6 +77,7 @@ impl Service for Process {
 
     fn turn(&mut self) {
         self.pulse.beat();
+        self.stores.surroundings().look_for_images();
         self.is_alone = self.left.is_alone();
     }
 
@@ -100,6 +106,45 @@ struct Given {
     /// Each with what is remembered of its disk.
     paths: Vec<(PathBuf, Rc<RefCell<Lasting>>)>,
     begun: Instant,
+    /// Those that are open.
+    opened: Vec<Weak<FileDisk>>,
+    /// When they were looked for last.
+    looked: Instant,
+}
+
+impl Given {
+    /// Looks from time to time whether the images are still at their paths, and tells who may
+    /// believe that they are safe there.
+    fn look_for_images(&mut self) {
+        if self.looked.elapsed() < PRESENCE {
+            return;
+        }
+        let opened = self.opened.iter().filter_map(Weak::upgrade);
+        let why = self.pulse.waiting(|| opened.filter_map(|disk| missing(&disk)).next());
+        self.looked = Instant::now();
+        if self.report.misses(&self.place, why.as_deref()) {
+            match why {
+                Some(why) => tracing::error!("{why}"),
+                None => tracing::warn!("the images are at their paths again"),
+            }
+        }
+    }
+}
+
+/// What is to be said of an image that is not at its path.
+fn missing(disk: &FileDisk) -> Option<String> {
+    let path = disk.path().display();
+    match disk.whereabouts() {
+        Ok(Whereabouts::Removed) => Some(format!(
+            "{path} was removed, and what is on the volume is lost when it is unmounted or process {} ends: copy from the mount              what you need",
+            std::process::id()
+        )),
+        Ok(Whereabouts::Moved) => Some(format!(
+            "{path} was moved or renamed: bring it back before the volume is unmounted, or tell the volume where it is then              (`belay volume list`)"
+        )),
+        // What is wrong with it shows when it is used.
+        Ok(Whereabouts::There) | Err(_) => None,
+    }
 }
 
 impl Surroundings for Given {
@@ -119,6 +164,8 @@ impl Surroundings for Given {
                 }
             });
         }
+        let open = |disk: &AwaitedDisk| Arc::downgrade(&disk.parts().0);
+        self.opened = disks.iter().map(open).collect();
         Ok(disks)
     }
 

@@ -51,15 +51,20 @@ impl Said {
     }
 }
 
-/// What one cannot do now, by what it says.
-pub(super) fn failing(report: &Value) -> Option<Reason> {
-    let failing = report.get("failing")?;
-    let why = one_line(failing.get("why")?.as_str()?);
-    let what = format!(
-        "no checkpoint can be taken: {why}. What was written since the last one is in memory alone"
-    );
-    let since = failing.get("since_us").and_then(Value::as_u64).unwrap_or(0) / 1000;
-    Some(Reason { kind: Kind::Commit, what, since: clock::rfc3339(since) })
+/// What is wrong now, by what one says.
+pub(super) fn wrong(report: &Value) -> impl Iterator<Item = Reason> {
+    let of = |name, kind, tell: fn(String) -> String| {
+        let wrong = report.get(name)?;
+        let why = one_line(wrong.get("why")?.as_str()?);
+        let since = wrong.get("since_us").and_then(Value::as_u64).unwrap_or(0) / 1000;
+        Some(Reason { kind, what: tell(why), since: clock::rfc3339(since) })
+    };
+    let failing = of("failing", Kind::Commit, |why| {
+        format!(
+            "no checkpoint can be taken: {why}. What was written since the last one is in memory alone"
+        )
+    });
+    failing.into_iter().chain(of("missing", Kind::Image, |why| why))
 }
 
 #[cfg(test)]
@@ -72,10 +77,13 @@ mod tests {
         for report in
             [json!(null), json!([1]), json!({"failing": null}), json!({"failing": {"why": 1}})]
         {
-            assert_eq!(failing(&report), None);
+            assert_eq!(wrong(&report).count(), 0);
         }
-        let told = failing(&json!({"failing": {"why": "a\nb", "since_us": 1_000_000}})).unwrap();
-        assert!(told.what.contains(": a b. ") && told.since == "1970-01-01T00:00:01.000Z");
+        let why = |why| json!({"why": why, "since_us": 1_000_000});
+        let both = json!({"failing": why("a\nb"), "missing": why("c")});
+        let told: Vec<_> = wrong(&both).collect();
+        assert!(told[0].what.contains(": a b. ") && told[0].since == "1970-01-01T00:00:01.000Z");
+        assert_eq!((told[1].kind, told[1].what.as_str(), told.len()), (Kind::Image, "c", 2));
     }
 
     #[test]

@@ -168,7 +168,7 @@ impl Supervisor {
         let (reports, reports_failed) = self.book.tally.reports();
         let companions = self.companions.statuses();
         let mut degraded_reasons = self.book.degraded.list().to_vec();
-        degraded_reasons.extend(Companions::failing(&companions));
+        degraded_reasons.extend(Companions::wrong(&companions));
         Status {
             schema_version: SCHEMA_VERSION,
             mountpoint: self.mountpoint(),
