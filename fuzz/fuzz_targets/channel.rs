@@ -52,11 +52,15 @@ fuzz_target!(|data: &[u8]| {
                 && let Ok(definition) = Definition::from_text(text)
                 && let Ok(text) = definition.to_text()
             {
-                assert_eq!(Definition::from_text(&text).expect("what is written can be read"), definition);
+                assert_eq!(
+                    Definition::from_text(&text).expect("what is written can be read"),
+                    definition
+                );
             }
         }
         _ => {
-            let name = std::str::from_utf8(data).ok().and_then(|text| text.parse::<VolumeName>().ok());
+            let name =
+                std::str::from_utf8(data).ok().and_then(|text| text.parse::<VolumeName>().ok());
             name.into_iter().for_each(|name| assert_eq!(name.as_str().as_bytes(), data));
         }
     }

@@ -1,7 +1,7 @@
 //! A journal that lies beside an image, where its owner can write what they like.
 #![no_main]
 
-use belay_image::journal::{self, Metadata, How, Source, Storage};
+use belay_image::journal::{self, How, Metadata, Source, Storage};
 use belay_image::{Run, Sealed};
 use libfuzzer_sys::fuzz_target;
 use std::cell::RefCell;

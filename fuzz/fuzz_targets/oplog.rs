@@ -5,8 +5,8 @@
 #[path = "../../crates/hold/oplog/tests/common/mod.rs"]
 mod common;
 
-use belay_oplog::kept;
 use belay_memory::Memory;
+use belay_oplog::kept;
 use common::hostile::{filled, use_it, words};
 use common::short::EPOCH;
 use libfuzzer_sys::fuzz_target;

@@ -10,6 +10,7 @@
 //! | [`qualify`] | which policy a daemon needs, found out by crashing it |
 //! | [`image_preparation`] | the disk image of a daemon that buffers, and its journal |
 //! | [`replay`] | applying an op-log that was kept in a file |
+//! | [`signature`] | what is on a disk that is to become a store |
 //! | [`doctor`] | what this machine, user and daemon allow |
 //! | [`messages`] | how belay talks on standard error |
 //! | [`usage`] | what to write instead of a command line that is none |
@@ -24,6 +25,7 @@ mod preflight;
 pub mod profile;
 mod qualify;
 mod replay;
+pub mod signature;
 mod size;
 #[cfg(test)]
 mod testing;

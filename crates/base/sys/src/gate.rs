@@ -1,6 +1,7 @@
 //! The gate at which a process waits that is started before it is needed: a socket, through which
 //! comes what it is to be.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::retry_on_intr;
 use rustix::net::{
@@ -32,6 +33,12 @@ pub fn open(gate: &impl AsFd, generation: u32, options: u64) -> io::Result<()> {
     }
 }
 
+/// Whether the gate is open, or nobody is there who could open it: who waits is not kept waiting.
+pub fn is_open(gate: &impl AsFd) -> bool {
+    let mut polled = [PollFd::new(gate, PollFlags::IN)];
+    poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}
+
 /// Waits until the gate is opened; gives the generation and the options. From then on this process
 /// outlives who has started it. `None`: the other end is gone, and with it any use for this
 /// process.
@@ -56,9 +63,12 @@ mod tests {
     #[test]
     fn what_is_said_comes_through_also_when_who_said_it_is_gone() {
         let (gate, end) = make().expect("a gate");
+        assert!(!is_open(&end));
         open(&gate, 7, u64::MAX).expect("open");
+        assert!(is_open(&end));
         drop(gate);
         assert_eq!(pass(&end), Some((7, u64::MAX)));
+        assert!(is_open(&end));
         assert_eq!(pass(&end), None);
     }
 

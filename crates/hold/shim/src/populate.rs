@@ -97,7 +97,7 @@ pub(crate) fn prepare() {
 /// Where the program of that name is in memory, but what it can write to, by a text such as
 /// /proc/self/maps: addresses and lengths, at most [`PROGRAM`] bytes in all.
 fn program(maps: &[u8], name: &[u8]) -> Vec<(usize, usize)> {
-    let mut left = PROGRAM;
+    let mut left = if name.is_empty() { 0 } else { PROGRAM };
     let part = |line: &[u8]| {
         let mut words = line.splitn(6, |byte| *byte == b' ');
         let (range, rights) = (words.next()?, words.next()?);

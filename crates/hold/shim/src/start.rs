@@ -133,7 +133,9 @@ fn attach(setup: &OsStr, names: Option<[PathBuf; 2]>) -> Result<Shim, String> {
         }
     }
     if let Some(gate) = gate {
-        crate::populate::prepare();
+        if !belay_sys::gate::is_open(&gate) {
+            crate::populate::prepare();
+        }
         // Nothing of the daemon's own has run yet, nor is anything of the mount in memory.
         let Some((told, chosen)) = belay_sys::gate::pass(&gate) else { leave() };
         generation = Some(told);

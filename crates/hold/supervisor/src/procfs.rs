@@ -1,12 +1,12 @@
-//! Files that the kernel writes as they are read: those below `/proc`.
+//! Files that the kernel writes as they are read: those below `/proc` and `/sys`.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Room for nearly all of them at once. Some are written anew, or under a lock of the whole
-/// machine, for each piece that is asked for.
-const ROOM: usize = 16 << 10;
+/// Bytes that are asked for at a time: most of them are shorter. Some are written anew for each
+/// piece that is asked for.
+const ROOM: usize = 8 << 10;
 
 /// All that is in a file of the kernel's. Its length, which none of them has, is not asked for.
 ///

@@ -6,11 +6,12 @@
 use crate::{BLOCK, Disk, check_range};
 use rustix::fd::OwnedFd;
 use rustix::fs::{
-    CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, fallocate, fdatasync,
-    flock, fstat, ftruncate, openat, seek, stat,
+    AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, StatxFlags,
+    fallocate, fdatasync, flock, fstat, ftruncate, openat, seek, statx,
 };
 use rustix::io::{Errno, pread, pwrite, retry_on_intr};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -36,12 +37,12 @@ pub enum OpenError {
 }
 
 /// Where what is open is by now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whereabouts {
-    /// At its path.
+    /// Where it was opened.
     There,
-    /// Elsewhere: it has another name.
-    Moved,
+    /// It has this name now.
+    Moved(PathBuf),
     /// Nowhere: it has no name, and is gone as soon as nobody has it open.
     Removed,
 }
@@ -54,6 +55,8 @@ pub struct FileDisk {
     blocks: u64,
     /// Whether it is an image file, which a write behind its end makes longer.
     is_image: bool,
+    /// By which name the kernel knew an image when it was opened; `None` if that is not asked.
+    name: Option<PathBuf>,
 }
 
 impl FileDisk {
@@ -94,7 +97,8 @@ impl FileDisk {
         })?;
         let bytes = seek(&fd, SeekFrom::End(0)).map_err(system("measure"))?;
         let is_image = kind == FileType::RegularFile;
-        Ok(Self { fd, path: path(), blocks: bytes / BLOCK as u64, is_image })
+        let name = name_of(&fd).ok().filter(|_| is_image);
+        Ok(Self { fd, path: path(), blocks: bytes / BLOCK as u64, is_image, name })
     }
 
     /// Makes an image file of so many bytes at `path`, readable by its owner alone. It takes room
@@ -115,7 +119,8 @@ impl FileDisk {
             let _ = std::fs::remove_file(path);
             return Err(system("make room for")(why));
         }
-        Ok(Self { fd, path: path.to_owned(), blocks: bytes / BLOCK as u64, is_image: true })
+        let (path, blocks, name) = (path.to_owned(), bytes / BLOCK as u64, name_of(&fd).ok());
+        Ok(Self { fd, path, blocks, is_image: true, name })
     }
 
     /// Takes the room of all blocks of an image on its file system, so that no write can fail for
@@ -136,26 +141,28 @@ impl FileDisk {
         &self.path
     }
 
-    /// Where it is now; of a block device it is not asked.
+    /// Where it is now, by what the kernel remembers of its name: nobody goes the way there, which
+    /// may lead through what others serve, or through the volume itself. Of a block device it is
+    /// not asked.
     ///
     /// # Errors
-    /// Those of fstat(2) and stat(2), but that nothing is at its path.
+    /// Those of readlink(2) and statx(2).
     pub fn whereabouts(&self) -> io::Result<Whereabouts> {
-        if !self.is_image {
-            return Ok(Whereabouts::There);
-        }
-        let own = fstat(&self.fd)?;
-        let there = match stat(&self.path) {
-            Err(Errno::NOENT | Errno::NOTDIR) => None,
-            found => Some(found?),
-        };
-        let is_it = there.is_some_and(|it| (it.st_dev, it.st_ino) == (own.st_dev, own.st_ino));
-        Ok(match (is_it, own.st_nlink) {
-            (true, _) => Whereabouts::There,
-            (false, 0) => Whereabouts::Removed,
-            (false, _) => Whereabouts::Moved,
+        let Some(before) = &self.name else { return Ok(Whereabouts::There) };
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let links = statx(&self.fd, c"", flags, StatxFlags::NLINK)?.stx_nlink;
+        let now = name_of(&self.fd)?;
+        Ok(match links {
+            0 => Whereabouts::Removed,
+            _ if now == *before => Whereabouts::There,
+            _ => Whereabouts::Moved(now),
         })
     }
+}
+
+/// By which name a file was opened, or by which it is there since it was renamed.
+fn name_of(fd: &OwnedFd) -> io::Result<PathBuf> {
+    std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
 
 impl Disk for FileDisk {
@@ -235,11 +242,15 @@ mod tests {
         let disk = FileDisk::create(&path, 5 * BLOCK as u64).unwrap();
         let is = |whereabouts| assert_eq!(disk.whereabouts().unwrap(), whereabouts);
         is(Whereabouts::There);
+        let real = dir.path().canonicalize().unwrap();
         std::fs::rename(&path, &aside).unwrap();
-        is(Whereabouts::Moved);
+        is(Whereabouts::Moved(real.join("aside")));
         std::fs::write(&path, "another").unwrap();
-        is(Whereabouts::Moved);
+        is(Whereabouts::Moved(real.join("aside")));
         std::fs::rename(&aside, &path).unwrap();
+        is(Whereabouts::There);
+        std::fs::hard_link(&path, &aside).unwrap();
+        std::fs::remove_file(&aside).unwrap();
         is(Whereabouts::There);
         std::fs::remove_file(&path).unwrap();
         is(Whereabouts::Removed);

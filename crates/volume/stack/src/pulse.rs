@@ -123,8 +123,8 @@ pub struct AwaitedDisk {
 
 impl AwaitedDisk {
     /// This one, with what is remembered of it.
-    pub(crate) fn new(disk: FileDisk, pulse: Pulse, lasting: Rc<RefCell<Lasting>>) -> Self {
-        Self { disk: Arc::new(disk), pulse, lasting }
+    pub(crate) fn new(disk: Arc<FileDisk>, pulse: Pulse, lasting: Rc<RefCell<Lasting>>) -> Self {
+        Self { disk, pulse, lasting }
     }
 
     /// What is waited for, for whoever flushes it in another thread, and what is then told how that

@@ -279,6 +279,23 @@ mod tests {
     }
 
     #[test]
+    fn an_image_that_is_away_is_told_of_once_and_in_later_lives() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::at(dir.path()).unwrap();
+        let mut report = StoreReport::of(&place);
+        assert!(!report.misses(&place, None) && !place.report(Role::Store).exists(), "no news");
+        assert!(report.misses(&place, Some("moved")) && !report.misses(&place, Some("moved")));
+        let first = StoreReport::of(&place).missing.unwrap();
+        let mut report = StoreReport::of(&place);
+        report.add(&place, Opening::default());
+        assert!(!report.misses(&place, Some("moved")) && report.misses(&place, Some("removed")));
+        let second = StoreReport::of(&place).missing.unwrap();
+        assert_eq!((second.why.as_str(), second.since_us), ("removed", first.since_us));
+        assert!(report.misses(&place, None) && StoreReport::of(&place).missing.is_none());
+        assert_eq!(StoreReport::of(&place).openings, 1);
+    }
+
+    #[test]
     fn replays_and_dropped_logs_are_counted() {
         let dir = tempfile::tempdir().unwrap();
         let place = Place::at(dir.path()).unwrap();

@@ -18,10 +18,11 @@ use belay_service::Stores;
 use belay_service::stores::Surroundings;
 use flushing::Flushing;
 use std::cell::RefCell;
+use std::io;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -106,8 +107,9 @@ struct Given {
     /// Each with what is remembered of its disk.
     paths: Vec<(PathBuf, Rc<RefCell<Lasting>>)>,
     begun: Instant,
-    /// Those that are open.
-    opened: Vec<Weak<FileDisk>>,
+    /// Those that were opened last. One that has no name any more is there as long as somebody has
+    /// it open.
+    opened: Vec<Arc<FileDisk>>,
     /// When they were looked for last.
     looked: Instant,
 }
@@ -116,12 +118,15 @@ impl Given {
     /// Looks from time to time whether the images are still at their paths, and tells who may
     /// believe that they are safe there.
     fn look_for_images(&mut self) {
-        if self.looked.elapsed() < PRESENCE {
+        // What was away when it was to be opened is away, and was told of.
+        if self.looked.elapsed() < PRESENCE || self.opened.len() < self.paths.len() {
             return;
         }
-        let opened = self.opened.iter().filter_map(Weak::upgrade);
-        let why = self.pulse.waiting(|| opened.filter_map(|disk| missing(&disk)).next());
         self.looked = Instant::now();
+        let found = self.opened.iter().map(|disk| Ok((disk.path(), disk.whereabouts()?)));
+        // Where that cannot be seen now, all stays as it was told.
+        let Ok(found) = found.collect::<io::Result<Vec<_>>>() else { return };
+        let why = found.into_iter().find_map(|(path, is)| missing(path, is));
         if self.report.misses(&self.place, why.as_deref()) {
             match why {
                 Some(why) => tracing::error!("{why}"),
@@ -131,19 +136,19 @@ impl Given {
     }
 }
 
-/// What is to be said of an image that is not at its path.
-fn missing(disk: &FileDisk) -> Option<String> {
-    let path = disk.path().display();
-    match disk.whereabouts() {
-        Ok(Whereabouts::Removed) => Some(format!(
-            "{path} was removed, and what is on the volume is lost when it is unmounted or process {} ends: copy from the mount              what you need",
+/// What is to be said of the image that was at this path.
+fn missing(path: &Path, is: Whereabouts) -> Option<String> {
+    let path = path.display();
+    match is {
+        Whereabouts::There => None,
+        Whereabouts::Removed => Some(format!(
+            "{path} was removed, and what is on the volume is gone as soon as process {} ends: copy what you need from the mount",
             std::process::id()
         )),
-        Ok(Whereabouts::Moved) => Some(format!(
-            "{path} was moved or renamed: bring it back before the volume is unmounted, or tell the volume where it is then              (`belay volume list`)"
+        Whereabouts::Moved(to) => Some(format!(
+            "{path} was moved to {}: bring it back before the volume is unmounted, or write into the volume's file where it is then",
+            to.display()
         )),
-        // What is wrong with it shows when it is used.
-        Ok(Whereabouts::There) | Err(_) => None,
     }
 }
 
@@ -153,19 +158,28 @@ impl Surroundings for Given {
 
     fn disks(&mut self) -> Result<Vec<AwaitedDisk>> {
         let begin = Instant::now();
+        // What is at its path is closed first, as it is locked; a disk may be another one by now.
+        let is_away = |disk: &Arc<FileDisk>| {
+            matches!(disk.whereabouts(), Ok(Whereabouts::Moved(_) | Whereabouts::Removed))
+        };
+        self.opened.retain(is_away);
         let mut disks = Vec::new();
         for (path, lasting) in &self.paths {
-            disks.push(loop {
-                match FileDisk::open(path) {
-                    Err(OpenError::InUse(_)) if begin.elapsed() < PATIENCE => thread::sleep(LOOK),
-                    opened => {
-                        break AwaitedDisk::new(opened?, self.pulse.clone(), Rc::clone(lasting));
+            let away = self.opened.iter().find(|disk| disk.path() == path);
+            let disk = match away {
+                Some(disk) => Arc::clone(disk),
+                None => loop {
+                    match FileDisk::open(path) {
+                        Err(OpenError::InUse(_)) if begin.elapsed() < PATIENCE => {
+                            thread::sleep(LOOK);
+                        }
+                        opened => break Arc::new(opened?),
                     }
-                }
-            });
+                },
+            };
+            disks.push(AwaitedDisk::new(disk, self.pulse.clone(), Rc::clone(lasting)));
         }
-        let open = |disk: &AwaitedDisk| Arc::downgrade(&disk.parts().0);
-        self.opened = disks.iter().map(open).collect();
+        self.opened = disks.iter().map(|disk| disk.parts().0).collect();
         Ok(disks)
     }
 

@@ -6,9 +6,11 @@ use crate::procfs;
 pub(crate) struct Status(String);
 
 impl Status {
-    /// That of process `pid`; `None` if there is no such process.
+    /// That of process `pid`; `None` if there is no such process, or it cannot be read.
     pub fn of(pid: u32) -> Option<Self> {
-        procfs::read_text(format!("/proc/{pid}/status")).ok().map(Self)
+        // The process's name may have any bytes in it.
+        let text = procfs::read(format!("/proc/{pid}/status")).ok()?;
+        Some(Self(String::from_utf8_lossy(&text).into_owned()))
     }
 
     /// What it says under that name, `TracerPid:`.
@@ -46,10 +48,19 @@ mod tests {
         };
         assert_eq!(status("0", "0").fact("State:"), Some("S (sleeping)"));
         assert_eq!(status("0", "0").fact("TracerPid:"), None);
-        assert!(!status("00000000000000ff00", "0").is_killed() && !status("", "").is_killed());
+        assert!(!status("000000000000feff", "0").is_killed() && !status("", "").is_killed());
         assert!(status("0000000000000100", "0").is_killed());
         assert!(status("0", "0000000000000100").is_killed());
         let me = std::process::id();
+        std::thread::scope(|scope| {
+            let odd = scope.spawn(|| {
+                rustix::thread::set_name(c"\xff\xfe").expect("a name");
+                let text = procfs::read("/proc/thread-self/status").expect("status");
+                assert!(String::from_utf8(text).is_err());
+                Status::of(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs())
+            });
+            assert!(odd.join().expect("a thread").is_some_and(|odd| odd.fact("Tgid:").is_some()));
+        });
         assert_eq!(fact(me, "Tgid:"), Some(me.to_string()));
         assert!(!is_killed(me) && !is_killed(u32::MAX) && fact(u32::MAX, "Tgid:").is_none());
     }

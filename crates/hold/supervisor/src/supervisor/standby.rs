@@ -93,7 +93,11 @@ impl Supervisor {
         options: Options,
     ) -> Option<(Watched, u64)> {
         self.standby.pid()?;
-        let standby = self.standby.let_in(&Key::of(start), generation, options.bits());
+        let mut standby = self.standby.let_in(&Key::of(start), generation, options.bits());
+        if let Some((process, since @ 0)) = &mut standby {
+            // It could not be seen when it was started.
+            *since = started(process.pid).ok().flatten().unwrap_or(0);
+        }
         if standby.is_none() {
             self.let_standby_go();
             self.standby.pause();

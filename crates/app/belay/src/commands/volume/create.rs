@@ -1,9 +1,9 @@
 //! `belay volume create`. Either there is a volume with a name in the end, or nothing that was not
 //! there before.
 
-use super::signature;
 use crate::cli::volume::{Create, Data, StoreArgument};
 use crate::messages::Out;
+use crate::signature;
 use anyhow::{Context, Result, anyhow, bail};
 use belay_disk::{BLOCK, Disk, FileDisk, ZEROS};
 use belay_logical::Logical;

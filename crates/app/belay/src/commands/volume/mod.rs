@@ -8,7 +8,6 @@ mod forget;
 mod list;
 mod mount;
 mod open;
-mod signature;
 pub(super) mod which;
 
 pub use mount::place_of;

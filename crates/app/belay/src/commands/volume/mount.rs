@@ -56,6 +56,16 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
     let mountpoint = options.mountpoint.canonicalize().with_context(|| {
         format!("cannot mount volume {name} at {}", options.mountpoint.display())
     })?;
+    // A successor of the process with the stores would find the mount in its way, and wait for it.
+    for path in definition.stores.iter().map(|store| &store.path) {
+        let is_hidden = path.canonicalize().is_ok_and(|path| path.starts_with(&mountpoint));
+        ensure!(
+            !is_hidden,
+            "cannot mount volume {name} at {}: {} is there, and the mount would hide it: choose another directory",
+            mountpoint.display(),
+            path.display()
+        );
+    }
     let place = Place::of(definition.id.into_bytes())?;
     let hold = hold(&place, name)?;
     pulse::make_all(&place)?;
@@ -129,7 +139,9 @@ fn hold(place: &Place, name: &VolumeName) -> Result<File> {
     let mut end = None;
     loop {
         let Some(hold) = place.hold()? else {
-            bail!("volume {name} is mounted already; see `belay status`")
+            bail!(
+                "volume {name} is mounted already, by this name or as a copy with the same id; see `belay status`"
+            )
         };
         let Some((role, pid)) = left(place)? else { return Ok(hold) };
         drop(hold);

@@ -33,6 +33,9 @@ const MAGIC: [Magic; 19] = [
 ];
 
 /// What is on a disk; `None` if it is empty, or if nothing on a block device is known.
+///
+/// # Errors
+/// If it cannot be read.
 pub fn of(disk: &FileDisk) -> Result<Option<String>> {
     let path = disk.path();
     let start = contents::START / BLOCK;
@@ -43,27 +46,32 @@ pub fn of(disk: &FileDisk) -> Result<Option<String>> {
     };
     let blocks = disk.blocks();
     let bytes = read(0, start.min(usize::try_from(blocks).unwrap_or(start)))?;
-    let is_there =
-        |(at, magic, _): &&Magic| bytes.get(*at..).is_some_and(|rest| rest.starts_with(magic));
-    if let Some((_, _, what)) = MAGIC.iter().find(is_there) {
-        return Ok(Some((*what).to_owned()));
-    }
-    match contents::of_start(&bytes) {
-        Contents::FileSystem(name) | Contents::ReadOnly(name) => {
-            return Ok(Some(format!("a file system ({name})")));
-        }
-        Contents::Database(name) => return Ok(Some(format!("a database ({name})"))),
-        Contents::Other => {}
-    }
     // A store whose start was overwritten has its roots at the end.
     let last = 2.min(blocks);
     let end = read(blocks - last, usize::try_from(last).unwrap_or_default())?;
+    Ok(of_blocks(&bytes, &end, is_file(path)))
+}
+
+/// The same of its first and its last blocks.
+pub fn of_blocks(start: &[u8], end: &[u8], is_file: bool) -> Option<String> {
+    let is_there =
+        |(at, magic, _): &&Magic| start.get(*at..).is_some_and(|rest| rest.starts_with(magic));
+    if let Some((_, _, what)) = MAGIC.iter().find(is_there) {
+        return Some((*what).to_owned());
+    }
+    match contents::of_start(start) {
+        Contents::FileSystem(name) | Contents::ReadOnly(name) => {
+            return Some(format!("a file system ({name})"));
+        }
+        Contents::Database(name) => return Some(format!("a database ({name})")),
+        Contents::Other => {}
+    }
     if end.chunks(BLOCK).any(|block| block.starts_with(&belay_store::layout::MAGIC)) {
-        return Ok(Some("a store of a belay volume".to_owned()));
+        return Some("a store of a belay volume".to_owned());
     }
     // Of a file somebody may want to have what is in it, whatever it is.
-    let is_empty = bytes.iter().chain(&end).all(|byte| *byte == 0);
-    Ok((is_file(path) && !is_empty).then(|| "something".to_owned()))
+    let is_empty = start.iter().chain(end).all(|byte| *byte == 0);
+    (is_file && !is_empty).then(|| "something".to_owned())
 }
 
 fn is_file(path: &Path) -> bool {
