@@ -9,6 +9,9 @@ use belay_fixtures::Kind;
 
 use super::counts::{self, Counts};
 
+/// After so many cuts something must have been durable before one of them, or they show nothing.
+const ENOUGH: u64 = 10;
+
 /// A place in which power is lost again and again.
 pub trait Lives {
     /// One life of it, and what is found after its end.
@@ -54,6 +57,11 @@ pub fn run<B: Lives>(
         }
         bar.finish_and_clear();
         println!("{kind}: {}, {:.0} s", bench.counts(), started.elapsed().as_secs_f64());
+        if shows_nothing(bench.counts()) {
+            println!(
+                "{kind}: WRONG: nothing was durable before any of these cuts, so they show nothing"
+            );
+        }
         total.add(bench.counts());
         rows.push((kind, bench.counts().clone()));
     }
@@ -61,7 +69,27 @@ pub fn run<B: Lives>(
     Ok(rows)
 }
 
-/// Whether everything was right on all fixtures.
+/// Whether everything was right on all fixtures, and that was shown.
 pub fn is_right(rows: &[(Kind, Counts)]) -> bool {
-    rows.iter().all(|(_, counts)| counts.wrong == 0)
+    rows.iter().all(|(_, counts)| counts.wrong == 0 && !shows_nothing(counts))
+}
+
+fn shows_nothing(counts: &Counts) -> bool {
+    counts.cuts >= ENOUGH && counts.durable == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_before_which_nothing_was_durable_show_nothing() {
+        let rows = |cuts, durable, wrong| {
+            let mut counts = Counts::default();
+            (counts.cuts, counts.durable, counts.wrong) = (cuts, durable, wrong);
+            [(Kind::Volume, counts)]
+        };
+        assert!(is_right(&rows(ENOUGH, 1, 0)) && is_right(&rows(ENOUGH - 1, 0, 0)));
+        assert!(!is_right(&rows(ENOUGH, 0, 0)) && !is_right(&rows(ENOUGH, 1, 1)));
+    }
 }

@@ -48,6 +48,10 @@ const IMAGE_MIB: u64 = 12;
 const VOLUME_MIB: u64 = 24;
 /// Steps of an application in a life, at most.
 const STEPS: usize = 1500;
+/// One of its applications does fewer than these before the power goes, if that takes no longer
+/// than this.
+const LIFE_STEPS: usize = 150;
+const LIFE: Duration = Duration::from_secs(60);
 /// How often it is started until it boots.
 const BOOTS: u32 = 5;
 const LIMIT: Duration = Duration::from_secs(60);
@@ -263,9 +267,19 @@ impl Bench<'_> {
                 bail!("the emulated machine did not mount in {BOOT:?}; see {}", console.display());
             }
         }
-        let instant = Duration::from_millis(self.rng.random_range(0..6000));
-        if self.rng.random() {
+        // By what is done and not by time, as nobody knows how fast an emulated machine is.
+        let steps = self.rng.random_range(0..LIFE_STEPS);
+        let instant = Duration::from_millis(self.rng.random_range(0..500));
+        if self.rng.random_ratio(1, 3) {
             self.power.cut_in(self.rng.random_range(0..300));
+        }
+        let deadline = Instant::now() + LIFE;
+        let is_far = |told: &Told| matches!(told, Told::Done(_, step) if *step >= steps);
+        while !listener.has(is_far) && Instant::now() < deadline {
+            qemu.must_run()?;
+            if self.power.wait_off(Duration::from_millis(20)) {
+                break;
+            }
         }
         self.power.wait_off(instant);
         let (disk, _) = self.power.off();
