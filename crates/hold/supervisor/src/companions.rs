@@ -13,7 +13,7 @@ mod one;
 mod said;
 
 use crate::clock;
-use crate::degraded::Reason;
+use crate::degraded::{Kind, Reason};
 use crate::error::{Error, Result};
 use crate::process::Exit;
 use crate::signals::SAME_WISH;
@@ -200,9 +200,19 @@ impl Companions {
         self.said.failed(role, exit, log)
     }
 
-    /// What is wrong now, as they say themselves.
-    pub fn wrong(statuses: &[CompanionStatus]) -> impl Iterator<Item = Reason> {
-        statuses.iter().filter_map(|one| one.report.as_ref()).flat_map(said::wrong)
+    /// What is wrong now: what they say themselves, and which of them die again and again.
+    pub fn wrong(&self, statuses: &[CompanionStatus]) -> Vec<Reason> {
+        let said = statuses.iter().filter_map(|one| one.report.as_ref()).flat_map(said::wrong);
+        let dying = self.shared.state().lives.dying(clock::now()).into_iter();
+        let dying = dying.map(|(role, times, since)| {
+            let how = self.exits.get(&role).map_or("ended".to_owned(), |exit| exit.told());
+            let what = format!(
+                "its {role} process has died {times} times within a minute (the last one {how}), and is started again each time: \
+                 what is written may not reach the stores meanwhile; see the crash reports"
+            );
+            Reason { kind: Kind::Process, what, since: clock::rfc3339(since) }
+        });
+        said.chain(dying).collect()
     }
 
     /// Asks them to end. That takes as long as they bring home what the daemon has left with them

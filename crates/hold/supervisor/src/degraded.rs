@@ -37,6 +37,8 @@ pub enum Kind {
     Commit,
     /// An image of a volume is not at its path any more. Until it is there again.
     Image,
+    /// A process of a volume dies again and again. Until it has not for a while.
+    Process,
     /// The daemon's program is gone, or another one that does not serve: the daemon runs on from
     /// the one that did.
     Program,

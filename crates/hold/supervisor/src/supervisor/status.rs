@@ -3,7 +3,6 @@
 use super::Supervisor;
 use crate::clock;
 use crate::clock::SECOND;
-use crate::companions::Companions;
 use crate::degraded::Kind;
 use crate::instances::REPORTS;
 use crate::ledger;
@@ -168,7 +167,7 @@ impl Supervisor {
         let (reports, reports_failed) = self.book.tally.reports();
         let companions = self.companions.statuses();
         let mut degraded_reasons = self.book.degraded.list().to_vec();
-        degraded_reasons.extend(Companions::wrong(&companions));
+        degraded_reasons.extend(self.companions.wrong(&companions));
         Status {
             schema_version: SCHEMA_VERSION,
             mountpoint: self.mountpoint(),

@@ -53,7 +53,7 @@ pub(crate) struct Standby {
 }
 
 impl Standby {
-    /// This one waits from now on. It was `started` at that clock tick since the start of the system.
+    /// This one waits from now on, `started` at that clock tick since the start of the system.
     pub fn is_started(&mut self, process: Watched, started: u64, gate: OwnedFd, key: Key) {
         self.waits = Some(Waits { process, started, gate, key, since: clock::now() });
     }
