@@ -22,7 +22,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -49,6 +49,7 @@ pub fn run(place: &Place, stores: Vec<PathBuf>) -> Result<i32> {
         paths: stores.into_iter().map(|path| (path, Rc::default())).collect(),
         begun: Instant::now(),
         opened: Vec::new(),
+        found: Vec::new(),
         looked: Instant::now(),
     };
     let mut process = Process {
@@ -107,9 +108,11 @@ struct Given {
     /// Each with what is remembered of its disk.
     paths: Vec<(PathBuf, Rc<RefCell<Lasting>>)>,
     begun: Instant,
-    /// Those that were opened last. One that has no name any more is there as long as somebody has
-    /// it open.
+    /// The disks of stores that are open, or are away and were. One that has no name any more is
+    /// there as long as somebody has it open.
     opened: Vec<Arc<FileDisk>>,
+    /// Disks of which it is not known whether they have the stores.
+    found: Vec<Weak<FileDisk>>,
     /// When they were looked for last.
     looked: Instant,
 }
@@ -179,7 +182,7 @@ impl Surroundings for Given {
             };
             disks.push(AwaitedDisk::new(disk, self.pulse.clone(), Rc::clone(lasting)));
         }
-        self.opened = disks.iter().map(|disk| disk.parts().0).collect();
+        self.found = disks.iter().map(|disk| Arc::downgrade(&disk.parts().0)).collect();
         Ok(disks)
     }
 
@@ -192,6 +195,7 @@ impl Surroundings for Given {
     }
 
     fn opened(&mut self, volume: &Logical<AwaitedDisk>, took: Duration) {
+        self.opened = self.found.iter().filter_map(Weak::upgrade).collect();
         let opening = Opening {
             pid: std::process::id(),
             at_us: now_us(),
