@@ -6,6 +6,7 @@
 //! Afterwards this machine's kernel mounts it, which replays the journal of that ext4, and the
 //! image is repaired and looked at.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -311,6 +312,7 @@ impl Bench<'_> {
         };
         mounts::unmount_clean(&mountpoint, LIMIT)?;
         drop(mounted);
+        await_release(&raw)?;
         check_disk(&raw)?;
         Ok((std::fs::read(&raw).context("reading a disk")?, found))
     }
@@ -333,6 +335,25 @@ impl Bench<'_> {
         volume.check()?;
         Ok(found)
     }
+}
+
+/// Waits until no loop device is on that file. A process with a mount table of its own may have a
+/// copy of a mount that was taken off here, and the file system is not at rest until that is gone.
+fn await_release(raw: &Path) -> Result<()> {
+    let deadline = Instant::now() + LIMIT;
+    let is_on_it = |device: std::fs::DirEntry| {
+        let file = std::fs::read(device.path().join("loop/backing_file")).unwrap_or_default();
+        file.trim_ascii_end() == raw.as_os_str().as_bytes()
+    };
+    while std::fs::read_dir("/sys/block")?.flatten().any(is_on_it) {
+        ensure!(
+            Instant::now() < deadline,
+            "{} is in use {LIMIT:?} after its unmount",
+            raw.display()
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
 }
 
 /// What the machine's own file system is on must be in order too, or the disk has lost what no disk
