@@ -53,7 +53,7 @@ impl Definition {
     /// # Errors
     /// Why it is none.
     pub fn from_text(text: &str) -> Result<Self, String> {
-        let table: toml::Table = text.parse().map_err(|why: toml::de::Error| told(&why))?;
+        let table: toml::Table = text.parse().map_err(|why| told(&why, text))?;
         // One of a later version may have anything else in it.
         match table.get("version").and_then(toml::Value::as_integer) {
             Some(VERSION) => {}
@@ -64,7 +64,8 @@ impl Definition {
             }
             None => return Err("it does not say of which version it is".to_owned()),
         }
-        let file: File = table.try_into().map_err(|why| told(&why))?;
+        // Of the text once more, as a table does not know its lines.
+        let file: File = toml::from_str(text).map_err(|why| told(&why, text))?;
         let this = Self { id: file.id, stores: file.store };
         this.check()?;
         Ok(this)
@@ -88,9 +89,14 @@ impl Definition {
     }
 }
 
-/// On one line.
-fn told(why: &toml::de::Error) -> String {
-    why.message().replace('\n', " ")
+/// On one line, with the line that is meant.
+fn told(why: &toml::de::Error, text: &str) -> String {
+    let message = why.message().replace('\n', " ");
+    let before = why.span().and_then(|span| text.get(..span.start));
+    match before {
+        Some(before) => format!("line {}: {message}", before.lines().count().max(1)),
+        None => message,
+    }
 }
 
 #[cfg(test)]
@@ -118,6 +124,7 @@ mod tests {
             ("/dev/sdb", "dev/sdb", "not absolute"),
             ("00000001", "00000002", "two of its stores are one"),
             ("[[store]]", "[[shop]]", "unknown field"),
+            ("00000000-0000-0000-0000-000000000007", "seven", "line 3: UUID parsing failed"),
             ("id = ", "id = = ", ""),
         ] {
             let refused = Definition::from_text(&text.replace(from, to)).unwrap_err();

@@ -163,6 +163,11 @@ impl std::str::FromStr for StoreArgument {
         let Some((path, size)) = text.rsplit_once(':').filter(|_| !Path::new(text).exists()) else {
             return Ok(whole);
         };
+        if size.is_empty() {
+            return Err(
+                "there is no size behind the colon: write one, as in scratch.img:8G".to_owned()
+            );
+        }
         match parse_size(size) {
             Ok(size) if !path.is_empty() => Ok(Self { path: path.into(), size: Some(size) }),
             Ok(_) => Err("a store has a path".to_owned()),
