@@ -122,21 +122,33 @@ impl SimDisk {
     }
 
     /// A power failure, after which the disk is as a power failure leaves it: of what was not
-    /// flushed, any part.
-    pub fn power_failure(&self, random: &mut Random) {
+    /// flushed, any part. Gives whether blocks may be torn; some disks write all of a block, or
+    /// nothing.
+    pub fn power_failure(&self, random: &mut Random) -> bool {
         // A disk may have written all, or nothing, or some of it.
         let share = [0, 100, random.random_range(0..=100)][random.random_range(0..3)];
-        self.power_failure_with(share, random);
+        let tears = random.random();
+        self.cut_off(share, tears, random);
+        tears
     }
 
     /// The same, where about so many of a hundred blocks that were not flushed are there.
     pub fn power_failure_with(&self, share: u32, random: &mut Random) {
+        self.cut_off(share, true, random);
+    }
+
+    /// The same of a disk that writes all of a block, or nothing.
+    pub fn power_failure_of_whole_blocks(&self, share: u32, random: &mut Random) {
+        self.cut_off(share, false, random);
+    }
+
+    fn cut_off(&self, share: u32, tears: bool, random: &mut Random) {
         let mut state = self.state.borrow_mut();
         state.cached.clear();
         state.lost.clear();
         for (block, data) in std::mem::take(&mut state.cache) {
             let mut now = state.medium.get(&block).map_or(ZEROS, |data| **data);
-            let torn = !matches!(share, 0 | 100) && random.random_range(0..10) == 0;
+            let torn = tears && !matches!(share, 0 | 100) && random.random_range(0..10) == 0;
             let all = random.random_range(0..100) < share;
             for (to, from) in now.chunks_mut(SECTOR).zip(data.chunks(SECTOR)) {
                 if if torn { random.random() } else { all } {

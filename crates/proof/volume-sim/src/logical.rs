@@ -40,8 +40,8 @@ pub struct Volume {
     in_place: bool,
     /// What pages were since then.
     written: Written,
-    /// The power has failed.
-    had_no_power: bool,
+    /// The last end may have torn blocks.
+    may_be_torn: bool,
     /// Pages that were torn.
     pub torn: u64,
     /// Operations that were done.
@@ -78,7 +78,7 @@ impl Volume {
             checkpoints,
             in_place,
             written: Written::new(),
-            had_no_power: false,
+            may_be_torn: false,
             torn: 0,
             operations: 0,
             rolled_back: 0,
@@ -92,10 +92,10 @@ impl Volume {
 
     /// A power failure, or the death of the process.
     pub fn end(&mut self, power: bool) {
-        self.had_no_power = power;
+        self.may_be_torn = false;
         if power {
             for disk in &self.disks {
-                disk.power_failure(&mut self.random);
+                self.may_be_torn |= disk.power_failure(&mut self.random);
             }
         }
         self.power.end_at(None);
@@ -114,7 +114,7 @@ impl Volume {
         };
         let mut volume = open(&self.disks, &mut self.random)?;
         if self.in_place {
-            self.torn += take_over(&mut volume, &mut model, &self.written, self.had_no_power)?;
+            self.torn += take_over(&mut volume, &mut model, &self.written, self.may_be_torn)?;
         }
         compare(&mut volume, &model)?;
         for store in volume.stores() {

@@ -85,8 +85,8 @@ pub struct Simulation {
     /// Where data are written in place: what was written, in which epoch.
     written: Vec<Written>,
     in_place: bool,
-    /// The last end was a power failure.
-    had_no_power: bool,
+    /// The last end may have torn blocks.
+    may_be_torn: bool,
     /// What has come of it so far.
     pub outcome: Outcome,
 }
@@ -123,7 +123,7 @@ impl Simulation {
             checkpoints: BTreeMap::from([(epoch, Model::default())]),
             written: Vec::new(),
             in_place: parameters.data == DataMode::InPlace,
-            had_no_power: false,
+            may_be_torn: false,
             outcome: Outcome::default(),
         })
     }
@@ -160,7 +160,7 @@ impl Simulation {
         if self.in_place {
             let newer = self.written.iter().filter(|one| one.0 == epoch + 1);
             let newer: Vec<&Written> = newer.collect();
-            let (new, torn) = take_over_blocks(&mut store, &mut model, &newer, self.had_no_power)?;
+            let (new, torn) = take_over_blocks(&mut store, &mut model, &newer, self.may_be_torn)?;
             self.outcome.newer += new;
             self.outcome.torn += torn;
         }
@@ -214,10 +214,7 @@ impl Simulation {
     /// A power failure, or the death of the process.
     pub fn end(&mut self, power: bool) {
         self.outcome.ends += 1;
-        self.had_no_power = power;
-        if power {
-            self.disk.power_failure(&mut self.random);
-        }
+        self.may_be_torn = power && self.disk.power_failure(&mut self.random);
         self.disk.power().end_at(None);
     }
 }

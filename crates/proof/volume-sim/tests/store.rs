@@ -5,6 +5,7 @@ use belay_store::roles::Role;
 use belay_store::{DataMode, Error, FileId, Parameters, Store};
 use belay_volume_sim::disk::{FAULTS, Fault, Power, SimDisk, Trouble};
 use belay_volume_sim::layout::Layout;
+use belay_volume_sim::sabotage::Sabotage;
 use belay_volume_sim::store::{Act, Simulation, random_act};
 use belay_volume_sim::{Random, seeds, survival};
 use rand::{Rng, SeedableRng};
@@ -366,6 +367,50 @@ fn what_is_overwritten_behind_a_failed_flush_is_known() {
             break;
         }
     }
+}
+
+/// The power fails at each step of a checkpoint whose disk writes all of a block, or nothing. Gives
+/// at how many of them a block that was being overwritten is neither old nor new.
+fn lost_by_overwrites(sabotage: Option<Sabotage>) -> u64 {
+    const BLOCKS: usize = 16;
+    let mut lost = 0;
+    for step in 0.. {
+        let disk = SimDisk::new(SMALL);
+        let (mut store, file) = in_place(&disk);
+        store.write(file, 0, &[1; BLOCKS * BLOCK]).unwrap();
+        store.set_size(file, (BLOCKS * BLOCK) as u64).unwrap();
+        store.checkpoint().unwrap();
+        store.write(file, 0, &[2; BLOCKS * BLOCK]).unwrap();
+        disk.sabotage(sabotage);
+        disk.power().end_at(Some(disk.power().steps() + step));
+        let taken = store.checkpoint().is_ok();
+        disk.power().end_at(None);
+        for seed in 0..8 {
+            let disk = disk.copy(&Power::default());
+            disk.sabotage(None);
+            disk.power_failure_of_whole_blocks(50, &mut Random::seed_from_u64(seed));
+            let mut store = Store::open_last(&disk).unwrap();
+            let mut is_kept = |number| {
+                let mut found = ZEROS;
+                let read = store.read(file, number, &mut found);
+                read.is_ok() && (found == [1; BLOCK] || found == [2; BLOCK])
+            };
+            lost += u64::from(!(0..BLOCKS as u64).all(&mut is_kept));
+        }
+        if taken {
+            assert!(step > BLOCKS as u64);
+            break;
+        }
+    }
+    lost
+}
+
+/// What the log has of a block is durable before the block is overwritten (Loris V-C).
+#[test]
+fn whole_blocks_are_not_lost_by_an_overwrite() {
+    assert_eq!(lost_by_overwrites(None), 0);
+    // With the order of the log and of what it is for left to the disk.
+    assert!(lost_by_overwrites(Some(Sabotage::LostFlush)) > 0);
 }
 
 /// A file that was longer when its last block was overwritten is as long as before after a power

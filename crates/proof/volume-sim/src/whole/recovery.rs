@@ -63,7 +63,9 @@ impl Whole {
         for disk in &self.disks {
             match share {
                 Some(share) => disk.power_failure_with(share, &mut self.random),
-                None => disk.power_failure(&mut self.random),
+                None => {
+                    disk.power_failure(&mut self.random);
+                }
             }
         }
         self.power.end_at(None);
