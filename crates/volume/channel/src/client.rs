@@ -3,6 +3,7 @@
 use crate::frame;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::marker::PhantomData;
 use std::os::unix::net::UnixStream;
@@ -15,6 +16,12 @@ use thiserror::Error;
 /// a socket; a successor is there within milliseconds.
 const PAUSES: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(20)];
 
+/// So many deaths in a row are nothing to stand back for: nobody is to wait longer than he must.
+const USUAL: u32 = 4;
+/// Those who stand back come again at some moment of this time, and of as much more after each
+/// further death.
+const APART: Duration = Duration::from_millis(30);
+
 /// The other end has died. What was asked last may have been done, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("who was asked has died")]
@@ -24,6 +31,9 @@ pub struct Lost;
 pub trait Waits: std::fmt::Debug + Send {
     /// From now on, or no more.
     fn wait(&self, waits: bool);
+
+    /// Something else is asked from here on than what lives may have died of.
+    fn begin(&self) {}
 
     /// Whether nobody is to be waited for any more who is not there.
     fn gives_up(&self) -> bool {
@@ -80,6 +90,20 @@ impl<A: Serialize, R: DeserializeOwned> Connection<A, R> {
         }
         self.waits.wait(false);
         self.stream.as_ref().map(|_| ()).ok_or(Lost)
+    }
+
+    /// Something else is asked from here on than what lives may have died of.
+    pub fn begin(&self) {
+        self.waits.begin();
+    }
+
+    /// Once several lives have died of what is asked, or of what somebody else asks: waits for a
+    /// time that is another one for each who asks, and longer each time.
+    pub fn stand_back(&self, deaths: u32) {
+        let chance = RandomState::new().hash_one(deaths) as f64 / u64::MAX as f64;
+        self.waits.wait(true);
+        thread::sleep((APART * deaths.saturating_sub(USUAL)).mul_f64(chance));
+        self.waits.wait(false);
     }
 
     /// Asks, and waits for the answer.

@@ -16,6 +16,9 @@ pub enum Error {
     /// They have died. A next life of theirs is at the last checkpoint.
     #[error("the process with the stores has died")]
     Lost,
+    /// Life after life of theirs has died while it was asked for the same.
+    #[error("the process with the stores dies again and again while it is asked for this")]
+    Deadly,
     /// They say why.
     #[error("{0}")]
     Refused(String),
@@ -104,15 +107,18 @@ impl<T: Transport> RemoteStore<T> {
         }
     }
 
-    /// Asks until a life of it has answered, or none is waited for any more: only what can be done
-    /// twice.
-    fn until_answered(&mut self, ask: &StoreAsk) -> Result<StoreAnswer, Lost> {
-        loop {
+    /// Asks until a life of it has answered: only what can be done twice. What life after life dies
+    /// of fails alone.
+    fn until_answered(&mut self, ask: &StoreAsk) -> Result<StoreAnswer, Error> {
+        self.transport.begin();
+        for deaths in 1.. {
             match self.transport.open().and_then(|()| self.transport.ask(ask)) {
-                Err(Lost) if !self.transport.gives_up() => {}
-                done => return done,
+                Ok(answer) => return Ok(answer),
+                Err(Lost) if self.transport.gives_up() => break,
+                Err(Lost) => self.transport.stand_back(deaths),
             }
         }
+        Err(Error::Deadly)
     }
 
     fn number(&mut self, ask: &StoreAsk) -> Result<u64, Error> {

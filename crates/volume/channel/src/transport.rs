@@ -22,6 +22,13 @@ pub trait Transport {
 
     /// Whether nobody is to be waited for any more who is not there.
     fn gives_up(&self) -> bool;
+
+    /// Something else is asked from here on than what lives may have died of.
+    fn begin(&self) {}
+
+    /// So many times an answer did not come because who was asked has died: others who ask are not
+    /// to lose theirs each time as well.
+    fn stand_back(&self, _deaths: u32) {}
 }
 
 impl Transport for Connection<StoreAsk, StoreAnswer> {
@@ -39,5 +46,13 @@ impl Transport for Connection<StoreAsk, StoreAnswer> {
 
     fn gives_up(&self) -> bool {
         Self::gives_up(self)
+    }
+
+    fn begin(&self) {
+        Self::begin(self);
+    }
+
+    fn stand_back(&self, deaths: u32) {
+        Self::stand_back(self, deaths);
     }
 }
