@@ -1,6 +1,7 @@
 //! A connection that is made anew when the other end has died.
 
 use crate::frame;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::hash::{BuildHasher, RandomState};
@@ -17,10 +18,11 @@ use thiserror::Error;
 const PAUSES: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(20)];
 
 /// So many deaths in a row are nothing to stand back for: nobody is to wait longer than he must.
-const USUAL: u32 = 4;
-/// Those who stand back come again at some moment of this time, and of as much more after each
-/// further death.
-const APART: Duration = Duration::from_millis(30);
+const USUAL: u32 = 3;
+/// How much longer one stands back after each further death, at most.
+const APART: Duration = Duration::from_millis(200);
+/// Nobody stands back for longer.
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// The other end has died. What was asked last may have been done, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -31,9 +33,6 @@ pub struct Lost;
 pub trait Waits: std::fmt::Debug + Send {
     /// From now on, or no more.
     fn wait(&self, waits: bool);
-
-    /// Something else is asked from here on than what lives may have died of.
-    fn begin(&self) {}
 
     /// Whether nobody is to be waited for any more who is not there.
     fn gives_up(&self) -> bool {
@@ -92,18 +91,27 @@ impl<A: Serialize, R: DeserializeOwned> Connection<A, R> {
         self.stream.as_ref().map(|_| ()).ok_or(Lost)
     }
 
-    /// Something else is asked from here on than what lives may have died of.
-    pub fn begin(&self) {
-        self.waits.begin();
-    }
-
-    /// Once several lives have died of what is asked, or of what somebody else asks: waits for a
-    /// time that is another one for each who asks, and longer each time.
-    pub fn stand_back(&self, deaths: u32) {
+    /// So many lives have died while they were asked for something: once it is several, waits for a
+    /// time that is another one for each who asks, and longer each time. Whoever is there serves
+    /// others meanwhile. False if that one has died, of nothing that was asked here.
+    pub fn stand_back(&mut self, deaths: u32) -> bool {
+        if deaths == 0 {
+            return true;
+        }
+        let longest = (APART * deaths.saturating_sub(USUAL)).min(LONGEST);
         let chance = RandomState::new().hash_one(deaths) as f64 / u64::MAX as f64;
         self.waits.wait(true);
-        thread::sleep((APART * deaths.saturating_sub(USUAL)).mul_f64(chance));
+        thread::sleep(longest.mul_f64(chance));
         self.waits.wait(false);
+        // Nobody answers before he is asked: something to be read is the end.
+        let ends = |stream: &UnixStream| {
+            let mut polled = [PollFd::new(stream, PollFlags::IN)];
+            poll(&mut polled, Some(&Timespec::default())) != Ok(0)
+        };
+        if self.stream.as_ref().is_none_or(ends) {
+            self.stream = None;
+        }
+        self.is_open()
     }
 
     /// Asks, and waits for the answer.

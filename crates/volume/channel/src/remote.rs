@@ -46,6 +46,10 @@ pub struct RemoteStore<T = Connection<StoreAsk, StoreAnswer>> {
     writes: bool,
 }
 
+/// So many lives may die of one question of a reader. The cache, which may lose as many answers to
+/// such a one as the reader does, has twice the patience.
+const MOST_DEATHS: u32 = 8;
+
 /// Bytes that all intents have at most, each with something besides: no store has that much room
 /// for them.
 const MOST_INTENTS: usize = 64 << 20;
@@ -107,15 +111,20 @@ impl<T: Transport> RemoteStore<T> {
         }
     }
 
-    /// Asks until a life of it has answered: only what can be done twice. What life after life dies
-    /// of fails alone.
+    /// Asks until a life of it has answered, or none is waited for any more: only what can be done
+    /// twice. What life after life dies of fails alone. A life counts only if it was there to be
+    /// asked.
     fn until_answered(&mut self, ask: &StoreAsk) -> Result<StoreAnswer, Error> {
-        self.transport.begin();
-        for deaths in 1.. {
-            match self.transport.open().and_then(|()| self.transport.ask(ask)) {
+        let mut deaths = 0;
+        while deaths < MOST_DEATHS {
+            self.transport.open()?;
+            if !self.transport.stand_back(deaths) {
+                continue;
+            }
+            match self.transport.ask(ask) {
                 Ok(answer) => return Ok(answer),
-                Err(Lost) if self.transport.gives_up() => break,
-                Err(Lost) => self.transport.stand_back(deaths),
+                Err(Lost) if self.transport.gives_up() => return Err(Error::Lost),
+                Err(Lost) => deaths += 1,
             }
         }
         Err(Error::Deadly)

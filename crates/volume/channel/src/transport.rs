@@ -23,12 +23,11 @@ pub trait Transport {
     /// Whether nobody is to be waited for any more who is not there.
     fn gives_up(&self) -> bool;
 
-    /// Something else is asked from here on than what lives may have died of.
-    fn begin(&self) {}
-
-    /// So many times an answer did not come because who was asked has died: others who ask are not
-    /// to lose theirs each time as well.
-    fn stand_back(&self, _deaths: u32) {}
+    /// So many lives have died while they were asked for something that is to be asked again: lets
+    /// others ask first. False if the other end, which was there, has died meanwhile.
+    fn stand_back(&mut self, _deaths: u32) -> bool {
+        true
+    }
 }
 
 impl Transport for Connection<StoreAsk, StoreAnswer> {
@@ -48,11 +47,7 @@ impl Transport for Connection<StoreAsk, StoreAnswer> {
         Self::gives_up(self)
     }
 
-    fn begin(&self) {
-        Self::begin(self);
-    }
-
-    fn stand_back(&self, deaths: u32) {
-        Self::stand_back(self, deaths);
+    fn stand_back(&mut self, deaths: u32) -> bool {
+        Self::stand_back(self, deaths)
     }
 }

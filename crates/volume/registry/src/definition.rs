@@ -92,9 +92,11 @@ impl Definition {
 /// On one line, with the line that is meant.
 fn told(why: &toml::de::Error, text: &str) -> String {
     let message = why.message().replace('\n', " ");
-    let before = why.span().and_then(|span| text.get(..span.start));
+    // What is missing is missing in all of it.
+    let span = why.span().filter(|span| *span != (0..text.len()));
+    let before = span.and_then(|span| text.get(..span.start));
     match before {
-        Some(before) => format!("line {}: {message}", before.lines().count().max(1)),
+        Some(before) => format!("line {}: {message}", before.matches('\n').count() + 1),
         None => message,
     }
 }
@@ -124,6 +126,7 @@ mod tests {
             ("/dev/sdb", "dev/sdb", "not absolute"),
             ("00000001", "00000002", "two of its stores are one"),
             ("[[store]]", "[[shop]]", "unknown field"),
+            ("version = 1", "version = 1\nbogus = 1", "line 3: unknown field"),
             ("00000000-0000-0000-0000-000000000007", "seven", "line 3: UUID parsing failed"),
             ("id = ", "id = = ", ""),
         ] {
@@ -131,6 +134,7 @@ mod tests {
             assert!(refused.contains(why), "{refused}");
         }
         assert!(Definition::from_text("version = 1\nid = \"x\"\nstore = []").is_err());
+        assert_eq!(Definition::from_text("version = 1\n").unwrap_err(), "missing field `id`");
         let none = Definition { id: Uuid::nil(), stores: Vec::new() };
         assert!(none.to_text().is_err());
     }

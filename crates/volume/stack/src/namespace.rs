@@ -5,7 +5,6 @@
 
 use crate::device;
 use crate::memory::{self, Memory};
-use crate::patience::Patience;
 use crate::place::{Place, Role};
 use crate::pulse::Pulse;
 use crate::serving::{self, Shared};
@@ -31,8 +30,7 @@ pub fn run(place: &Place, name: &str, mount: u64, mountpoint: &Path) -> Result<i
     let generation = memory.next_generation();
     let publisher = Publisher::attach::<Miss<Error>>(memory.clone(), generation);
     let publisher = publisher.context("cannot use the cache's memory")?.keeping(KEPT);
-    let patience = Patience::new(place, pulse.clone())?;
-    let store = RemoteStore::reader(&place.socket(Role::Store), Box::new(patience.another()));
+    let store = RemoteStore::reader(&place.socket(Role::Store), Box::new(pulse.clone()));
     let mut module = Module::new(publisher, Fetched::waiting_for(store));
     let is_first = !memory.is_cleared(mount);
     if is_first {
@@ -40,7 +38,7 @@ pub fn run(place: &Place, name: &str, mount: u64, mountpoint: &Path) -> Result<i
         memory.set_cleared(mount);
     }
     let device = device::open(name, mountpoint)?;
-    serving::serve(place, pulse, patience, memory, module, device, is_first)?;
+    serving::serve(place, pulse, memory, module, device, is_first)?;
     Ok(0)
 }
 

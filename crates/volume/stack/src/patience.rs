@@ -1,4 +1,4 @@
-//! How long stores are asked on that die of it, by the cache or for what is read.
+//! How long the cache goes on asking stores that die of it.
 //!
 //! A crash is taken for transient (Loris III-B): the next life does what the last one died of. If
 //! it does not, life after life, nobody is served by trying on. Lives are counted, not time: a disk
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// So many lives in a row may die of the same. Who kills them at random does not get there.
 const MOST: u64 = 16;
 
-/// The patience of one process, or of one thread of it, with the stores.
+/// The patience of one process with the stores.
 #[derive(Clone, Debug)]
 pub struct Patience {
     pulse: Pulse,
@@ -34,13 +34,6 @@ impl Patience {
         Ok(Self { pulse, store, since })
     }
 
-    /// That of another thread of the process.
-    pub fn another(&self) -> Self {
-        let Self { pulse, store, .. } = self.clone();
-        let since = Arc::new(AtomicU64::new(store.count()));
-        Self { pulse, store, since }
-    }
-
     /// They did what they were asked to do last, and are asked for something else.
     pub fn renew(&self) {
         self.since.store(self.store.count(), Relaxed);
@@ -55,10 +48,6 @@ impl Patience {
 impl Waits for Patience {
     fn wait(&self, waits: bool) {
         self.pulse.wait(waits);
-    }
-
-    fn begin(&self) {
-        self.renew();
     }
 
     fn gives_up(&self) -> bool {

@@ -16,7 +16,6 @@ mod lost;
 mod syncs;
 
 use crate::memory::Memory;
-use crate::patience::Patience;
 use crate::place::{Place, Role};
 use crate::pulse::Pulse;
 use anyhow::{Context, Result};
@@ -60,7 +59,6 @@ struct Serving {
     device: File,
     memory: Memory,
     pulse: Pulse,
-    patience: Patience,
     store: PathBuf,
     cache: PathBuf,
     /// Held by who reads the device. False when nobody is to read it any more.
@@ -88,7 +86,6 @@ struct State {
 pub fn serve(
     place: &Place,
     pulse: Pulse,
-    patience: Patience,
     memory: Memory,
     module: Shared,
     device: File,
@@ -104,7 +101,6 @@ pub fn serve(
         device,
         memory,
         pulse,
-        patience,
         store: place.socket(Role::Store),
         cache: place.socket(Role::Cache),
         turn: Mutex::new(true),
@@ -343,7 +339,7 @@ impl<'a> Worker<'a> {
     /// The way to the stores, which is opened when something is asked.
     fn store(&mut self) -> RemoteStore {
         let serving = self.serving;
-        let new = || RemoteStore::reader(&serving.store, Box::new(serving.patience.another()));
+        let new = || RemoteStore::reader(&serving.store, Box::new(serving.pulse.clone()));
         self.store.take().unwrap_or_else(new)
     }
 
