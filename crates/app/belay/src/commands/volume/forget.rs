@@ -24,11 +24,9 @@ pub fn run(options: &Forget) -> Result<i32> {
     // What cannot be found out is nobody's hindrance: the name is gone.
     let place = known.and_then(|(definition, _)| Place::find(definition.id.into_bytes()).ok()?);
     match place {
-        Some(place) if place.is_held() => writeln!(
-            Out,
-            "  it is mounted, and stays so until `belay volume umount {}`",
-            options.name
-        )?,
+        Some(place) if place.is_held() => {
+            writeln!(Out, "  it stays mounted until it is unmounted")?
+        }
         Some(place) if memory::has_unsaved(&place) => writeln!(
             Out,
             "  what was written, and not brought there yet, is in {}: a mount under any name of a definition with the same id has it",
