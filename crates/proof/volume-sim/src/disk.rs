@@ -127,14 +127,14 @@ impl SimDisk {
     pub fn power_failure(&self, random: &mut Random) -> bool {
         // A disk may have written all, or nothing, or some of it.
         let share = [0, 100, random.random_range(0..=100)][random.random_range(0..3)];
-        let tears = random.random();
+        let tears = random.random::<bool>() && !matches!(share, 0 | 100);
         self.cut_off(share, tears, random);
         tears
     }
 
     /// The same, where about so many of a hundred blocks that were not flushed are there.
     pub fn power_failure_with(&self, share: u32, random: &mut Random) {
-        self.cut_off(share, true, random);
+        self.cut_off(share, !matches!(share, 0 | 100), random);
     }
 
     /// The same of a disk that writes all of a block, or nothing.
@@ -148,7 +148,7 @@ impl SimDisk {
         state.lost.clear();
         for (block, data) in std::mem::take(&mut state.cache) {
             let mut now = state.medium.get(&block).map_or(ZEROS, |data| **data);
-            let torn = tears && !matches!(share, 0 | 100) && random.random_range(0..10) == 0;
+            let torn = tears && random.random_range(0..10) == 0;
             let all = random.random_range(0..100) < share;
             for (to, from) in now.chunks_mut(SECTOR).zip(data.chunks(SECTOR)) {
                 if if torn { random.random() } else { all } {

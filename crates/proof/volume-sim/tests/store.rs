@@ -369,8 +369,9 @@ fn what_is_overwritten_behind_a_failed_flush_is_known() {
     }
 }
 
-/// The power fails at each step of a checkpoint whose disk writes all of a block, or nothing. Gives
-/// at how many of them a block that was being overwritten is neither old nor new.
+/// The power fails at each step of a checkpoint that overwrites blocks, of a disk that writes all
+/// of a block, or nothing. Gives at how many of them, and for how many of a few chances, a block is
+/// neither old nor new.
 fn lost_by_overwrites(sabotage: Option<Sabotage>) -> u64 {
     const BLOCKS: usize = 16;
     let mut lost = 0;
@@ -382,6 +383,7 @@ fn lost_by_overwrites(sabotage: Option<Sabotage>) -> u64 {
         store.checkpoint().unwrap();
         store.write(file, 0, &[2; BLOCKS * BLOCK]).unwrap();
         disk.sabotage(sabotage);
+        let begun = store.epoch();
         disk.power().end_at(Some(disk.power().steps() + step));
         let taken = store.checkpoint().is_ok();
         disk.power().end_at(None);
@@ -390,10 +392,15 @@ fn lost_by_overwrites(sabotage: Option<Sabotage>) -> u64 {
             disk.sabotage(None);
             disk.power_failure_of_whole_blocks(50, &mut Random::seed_from_u64(seed));
             let mut store = Store::open_last(&disk).unwrap();
+            // With a disk that keeps no order, the next checkpoint may be there without what it
+            // consists of: another matter.
+            if sabotage.is_some() && store.epoch() > begun {
+                continue;
+            }
             let mut is_kept = |number| {
                 let mut found = ZEROS;
                 let read = store.read(file, number, &mut found);
-                read.is_ok() && (found == [1; BLOCK] || found == [2; BLOCK])
+                read.is_ok() && (found == [2; BLOCK] || !taken && found == [1; BLOCK])
             };
             lost += u64::from(!(0..BLOCKS as u64).all(&mut is_kept));
         }
@@ -409,7 +416,6 @@ fn lost_by_overwrites(sabotage: Option<Sabotage>) -> u64 {
 #[test]
 fn whole_blocks_are_not_lost_by_an_overwrite() {
     assert_eq!(lost_by_overwrites(None), 0);
-    // With the order of the log and of what it is for left to the disk.
     assert!(lost_by_overwrites(Some(Sabotage::LostFlush)) > 0);
 }
 
