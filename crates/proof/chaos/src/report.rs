@@ -140,6 +140,13 @@ fn counted(runs: &[FixtureReport]) -> [u64; 4] {
     })
 }
 
+/// How many milliseconds there are to each kill of these.
+fn a_kill(runs: &[FixtureReport]) -> String {
+    let [_, kills, ..] = counted(runs);
+    let seconds: f64 = runs.iter().map(|one| one.seconds).sum();
+    if kills == 0 { String::new() } else { format!("{:.0}", seconds * 1000.0 / kills as f64) }
+}
+
 /// The command line as a reader can repeat it.
 pub fn command_line() -> String {
     let words = std::env::args().skip(1).collect::<Vec<_>>();
@@ -179,7 +186,7 @@ impl Report {
             true => {
                 "a plain directory. Every process of the volume is killed at random instants, one in four times several at once; \
                  of keeper and supervisor one at a time, and not within two seconds of the last such kill. Each volume is checked \
-                 at its end."
+                 whenever it was unmounted."
             }
             false => {
                 "a bare mount of the same daemon that nobody kills. The daemon is killed at random instants, also in recoveries."
@@ -203,31 +210,37 @@ impl Report {
             self.against(),
             self.command
         );
-        let counts =
-            ["operations", "kills", "divergences", "errors", "blackout median / p99 / max"];
+        let counts = [
+            "operations",
+            "kills",
+            "divergences",
+            "errors",
+            "ms a kill",
+            "blackout median / p99 / max",
+        ];
         let columns = [vec![words("daemon"), numbers("seed")], counts.map(numbers).to_vec()];
-        let row = |name: String, seed: String, counts: [u64; 4], blackout: String| {
-            let counts = counts.map(|count| count.to_string()).to_vec();
-            [vec![name, seed], counts, vec![blackout]].concat()
+        let row = |name: String, seed: String, runs: &[FixtureReport], blackout: String| {
+            let counts = counted(runs).map(|count| count.to_string()).to_vec();
+            [vec![name, seed], counts, vec![a_kill(runs), blackout]].concat()
         };
         let one = |one: &FixtureReport| {
             let (name, seed) = (one.fixture.to_string(), one.seed.to_string());
-            row(name, seed, counted(slice::from_ref(one)), one.blackout.to_string())
+            row(name, seed, slice::from_ref(one), one.blackout.to_string())
         };
         let of = |runs: &&[FixtureReport]| match runs {
             [first, .., last] if runs.len() > MANY => {
                 let name = format!("{}, {} mounts", first.fixture, runs.len());
                 let seeds = format!("{} to {}", first.seed, last.seed);
-                vec![row(name, seeds, counted(runs), Blackout::over(runs).to_string())]
+                vec![row(name, seeds, runs, Blackout::over(runs).to_string())]
             }
             runs => runs.iter().map(one).collect(),
         };
         let daemons: Vec<&[FixtureReport]> =
             self.fixtures.chunk_by(|one, other| one.fixture == other.fixture).collect();
         let rows = daemons.iter().flat_map(of);
-        let sums = [self.ops, self.kills, self.divergences, self.errors];
-        let total = row("total".to_owned(), String::new(), sums, String::new());
+        let total = row("total".to_owned(), String::new(), &self.fixtures, String::new());
         text += &tabulate(&columns.concat(), rows.chain([total]));
+        text += "\nms a kill: the time of the runs divided by the number of kills, with the ends of mounts, and all that is compared and checked.\n";
         if daemons.iter().any(|runs| runs.len() > MANY) {
             text += "\nThe blackouts of many mounts: the median of their medians and of their p99, and the maximum of all.\n";
         }
@@ -267,9 +280,9 @@ mod tests {
         let report = Report::new(many.chain([one(Kind::Bindfs, 5)]).collect());
         let page = unpadded(&report.page());
         for row in [
-            "| volume, 21 mounts | 1 to 21 | 210 | 42 | 0 | 0 | 11.0 / 11.0 / 21.0 ms |",
-            "| bindfs | 5 | 10 | 2 | 0 | 0 | 5.0 / 5.0 / 5.0 ms |",
-            "| total | | 220 | 44 | 0 | 0 | |",
+            "| volume, 21 mounts | 1 to 21 | 210 | 42 | 0 | 0 | 500 | 11.0 / 11.0 / 21.0 ms |",
+            "| bindfs | 5 | 10 | 2 | 0 | 0 | 500 | 5.0 / 5.0 / 5.0 ms |",
+            "| total | | 220 | 44 | 0 | 0 | 500 | |",
         ] {
             assert!(page.contains(row), "{row}: {page}");
         }

@@ -48,6 +48,9 @@ struct Cli {
     /// come to
     #[arg(long, value_name = "RESULTS", requires = "page", conflicts_with = "json")]
     check: Option<PathBuf>,
+    /// Simulate nothing: write the page from these results, written by `--json` before
+    #[arg(long, value_name = "RESULTS", requires = "page", conflicts_with_all = ["json", "check"])]
+    from: Option<PathBuf>,
 }
 
 fn named(name: String) -> Scenario {
@@ -56,22 +59,25 @@ fn named(name: String) -> Scenario {
 }
 
 /// How the page is written.
-const AGAIN: &str = "make simulate-volume";
+const AGAIN: &str = "belay-volume-sim --from RESULTS --page PAGE";
 
-/// Whether a page is what results say.
-fn check(results: &Path, page: &Path) -> Result<()> {
+/// Writes a page as results say it, or looks whether it is so.
+fn write_page(results: &Path, page: &Path, looks: bool) -> Result<()> {
     let text = std::fs::read_to_string(results);
     let text = text.with_context(|| format!("reading {}", results.display()))?;
     let found = serde_json::from_str(&text);
     let found = found.with_context(|| format!("reading {}", results.display()))?;
-    let is_true = write_or_check(page, &page::render(&found)?, true, || AGAIN.to_owned())?;
+    let is_true = write_or_check(page, &page::render(&found)?, looks, || AGAIN.to_owned())?;
     ensure!(is_true, "{} is not what {} says", page.display(), results.display());
     Ok(())
 }
 
 fn run(cli: &Cli) -> Result<()> {
     if let (Some(results), Some(page)) = (&cli.check, &cli.page) {
-        return check(results, page);
+        return write_page(results, page, true);
+    }
+    if let (Some(results), Some(page)) = (&cli.from, &cli.page) {
+        return write_page(results, page, false);
     }
     let scenarios = if cli.scenario.is_empty() { &Scenario::ALL[..] } else { &cli.scenario };
     let plan = Plan { operations: cli.operations, first_seed: cli.seed, threads: cli.jobs };

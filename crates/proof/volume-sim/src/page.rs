@@ -56,6 +56,8 @@ pub fn render(results: &Results) -> Result<String> {
     let mut all = Outcome::default();
     results.scenarios.values().for_each(|one| all.join(&one.outcome));
     let row = |name: &str, seeds: u64, outcome: &Outcome| {
+        // What is done to a block, what is answered for a while, and when.
+        let done: u64 = outcome.faults.values().chain(outcome.troubles.values()).sum();
         let counts = [
             seeds,
             outcome.operations,
@@ -63,6 +65,7 @@ pub fn render(results: &Results) -> Result<String> {
             outcome.cache_deaths,
             outcome.store_deaths,
             outcome.power_failures,
+            done + outcome.stalls,
         ];
         let mut row = vec![name.to_owned()];
         row.extend(counts.map(|count| count.to_string()));
@@ -81,6 +84,7 @@ pub fn render(results: &Results) -> Result<String> {
         numbers("cache"),
         numbers("stores"),
         numbers("power failures"),
+        numbers("faults of disks"),
         numbers("MiB compared"),
         numbers("divergences"),
     ];
