@@ -319,8 +319,8 @@ impl Supervisor {
             }
             let limit = self.time_to_wait();
             let tokens = self.events.wait(&limit);
-            // First what is told, none of which waits for anybody; then a death, before all that
-            // somebody asks for: the blackout is running.
+            // First what is told, and whether it is to end, which alone may wait for somebody; then
+            // a death, before all that somebody asks for: the blackout is running.
             if tokens.contains(&EVENT) {
                 self.hear_daemon();
             }

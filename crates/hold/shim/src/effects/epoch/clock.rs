@@ -1,5 +1,5 @@
 //! What the daemon takes for the time: in a request, the instant in which it got the request, also
-//! when that is issued again. So the times that files have after a crash are those that
+//! when that is reissued. So the times that files have after a crash are those that
 //! applications have seen before.
 
 use crate::real;
