@@ -56,8 +56,10 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
     let mountpoint = options.mountpoint.canonicalize().with_context(|| {
         format!("cannot mount volume {name} at {}", options.mountpoint.display())
     })?;
-    // A successor of the process with the stores would find the mount in its way, and wait for it.
-    for path in definition.stores.iter().map(|store| &store.path) {
+    let place = Place::of(definition.id.into_bytes())?;
+    // Successors of its processes would find the mount in their way, and wait for themselves.
+    let stores = definition.stores.iter().map(|store| &*store.path);
+    for path in stores.chain([place.path()]) {
         let is_hidden = path.canonicalize().is_ok_and(|path| path.starts_with(&mountpoint));
         ensure!(
             !is_hidden,
@@ -66,7 +68,6 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
             path.display()
         );
     }
-    let place = Place::of(definition.id.into_bytes())?;
     let hold = hold(&place, name)?;
     pulse::make_all(&place)?;
     // What is wrong with the stores is better said here than by a process in the background.
