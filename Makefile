@@ -201,12 +201,16 @@ volumes-soak: setup build ## Volumes under fire: a soak whose processes are kill
 
 .PHONY: volumes-steps
 volumes-steps: setup build-checked ## Kill the supervisor at each step of a restart, and have a disk stall for 30 s
-	@BELAY_STEPS=1 BELAY_STALL=30 scripts/guarded $(CARGO) test --locked --profile $(PROFILE) -p belay-fixtures --test volumes -- \
-	  --show-output --test-threads 1 steps:: a_disk_that_stalls_is_waited_for
+	@mkdir -p $(VOLUMES_OUT)
+	@BELAY_STEPS=1 BELAY_STALL=30 scripts/guarded $(CARGO) test --locked --workspace --profile $(PROFILE) --test volumes -- \
+	  --show-output --test-threads 1 steps:: a_disk_that_stalls_is_waited_for 2>&1 \
+	  | scripts/test-words $(VOLUMES_OUT)/steps.txt make volumes-steps
 
 .PHONY: volumes-bytes
 volumes-bytes: ## Have every byte of three small volumes be wrong, one at a time
-	@BELAY_BYTES=1 $(CARGO) test --locked --profile $(PROFILE) -p belay-volume-sim --test hostile -- --show-output any_byte
+	@mkdir -p $(VOLUMES_OUT)
+	@BELAY_BYTES=1 $(CARGO) test --locked --profile $(PROFILE) -p belay-volume-sim --test hostile -- --show-output any_byte_that 2>&1 \
+	  | scripts/test-words $(VOLUMES_OUT)/bytes.txt make volumes-bytes
 
 .PHONY: volumes-loris
 volumes-loris: setup build ## Build OpenSSH on a volume while its lower layers are killed (LORIS_KILLS, LORIS_FLAGS, SEED)

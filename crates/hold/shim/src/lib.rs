@@ -2,8 +2,8 @@
 //!
 //! It stands where the daemon's libc calls leave the process and touches only those that concern
 //! the FUSE device and the mount. It hosts the session state machine (crate `belay-session`) over
-//! the recorder. While it serves, it waits for no other process, but at a checkpoint that the daemon
-//! asked for.
+//! the recorder. While it serves, it waits for no other process, but at a checkpoint that the
+//! daemon asked for.
 //!
 //! * [`shim`]: what there is of it in a process, and how everybody finds it.
 //! * [`start`]: the environment it is started with, the recorder, the lease.
