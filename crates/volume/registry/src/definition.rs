@@ -92,8 +92,9 @@ impl Definition {
 /// On one line, with the line that is meant.
 fn told(why: &toml::de::Error, text: &str) -> String {
     let message = why.message().replace('\n', " ");
-    // What is missing is missing in all of it.
-    let span = why.span().filter(|span| *span != (0..text.len()));
+    // What is missing in all of it is missing in no line.
+    let is_of_all = |start| start == 0 && message.starts_with("missing field");
+    let span = why.span().filter(|span| !is_of_all(span.start));
     let before = span.and_then(|span| text.get(..span.start));
     match before {
         Some(before) => format!("line {}: {message}", before.matches('\n').count() + 1),
