@@ -1,8 +1,10 @@
 //! Follows one request through the system calls of a daemon's threads.
 //!
-//! The thread that takes the message from the device serves the request, or the next that works
-//! when it asks for more before it has answered: its effects count. The reply is known by its
-//! number, whichever thread writes it, so daemons that answer from another thread are followed too.
+//! The thread that takes the message from the device serves the request, or any other that waits
+//! for work there and is the first to have an effect: its effects count. When the one that took it
+//! asks for more before it has answered, that may be any thread of the process. The reply is known
+//! by its number, whichever thread writes it, so daemons that answer from another thread are
+//! followed too.
 //!
 //! The calls may be system calls or those of a library's functions: both have an entry, an exit and
 //! the same arguments.
@@ -44,6 +46,8 @@ struct Thread {
     inside: Option<(Role, Call)>,
     /// It has moved a message into a pipe, which it will read next.
     piped: bool,
+    /// It has asked the device for work, and has taken nothing since that is to be answered.
+    free: bool,
 }
 
 /// The request while it is served.
@@ -55,7 +59,8 @@ struct Active {
     replying: bool,
     /// That thread asks for more: if it has done nothing yet, it has left the request to whichever
     /// thread works next. (The library that is loaded into held daemons takes all messages that are
-    /// there, and each thread is then given one.)
+    /// there, and each thread is then given one. A thread that is free may be given one before the
+    /// thread that took it has asked for more.)
     left: bool,
 }
 
@@ -183,6 +188,7 @@ impl Watch {
                     if let Some(active) = self.active.as_mut().filter(|one| one.serving == thread) {
                         active.left = true;
                     }
+                    self.threads.entry(thread).or_default().free = true;
                     return Some(Role::Message);
                 }
             }
@@ -191,7 +197,8 @@ impl Watch {
         }
         let active = self.active?;
         let begun = self.report.request.as_ref().is_some_and(|one| !one.effects.is_empty());
-        let ours = thread == active.serving || active.left && !begun;
+        let free = self.threads.get(&thread).is_some_and(|one| one.free);
+        let ours = thread == active.serving || !begun && (active.left || free);
         match call.number {
             // Through a pipe the reply's number is out of sight: then it must be the thread's own.
             libc::SYS_splice if ours && is_device(self.process, call.args[2]) => {
@@ -260,6 +267,9 @@ impl Watch {
         let Ok((header, body)) = InHeader::read_from_prefix(&message) else { return false };
         let opcode = Opcode(header.opcode);
         self.report.opcodes.push(opcode.to_string());
+        if opcode.expects_reply() {
+            self.threads.entry(thread).or_default().free = false;
+        }
         // Whoever takes the next message has given up the one before, or left it to others.
         if let Some(active) = self.active.as_mut().filter(|active| active.serving == thread) {
             active.serving = Pid::from_raw(0);
@@ -317,12 +327,43 @@ mod tests {
         let target = Target { opcodes: vec![Opcode::LINK], scope, ..Target::default() };
         let mut watch = Watch::new(this, Plan { target, fault: None });
         let call = Call { number: libc::SYS_writev, args: [0; 6] };
-        let replying = Thread { inside: Some((Role::Reply, call)), piped: false };
+        let replying = Thread { inside: Some((Role::Reply, call)), ..Thread::default() };
         watch.threads.insert(this, replying);
         watch.active = Some(Active { serving: this, unique: 2, replying: true, left: false });
         assert!(watch.replying());
         // The same thread is back for more.
         assert!(!watch.calls(this, Call { number: libc::SYS_readv, args: [u64::MAX; 6] }));
         assert!(!watch.replying());
+    }
+
+    /// The number of effects that count when a thread that did not take the request has one.
+    fn effects_of_another(thread: Thread, begun: bool, left: bool) -> usize {
+        let this = Pid::this();
+        let target = Target { opcodes: vec![Opcode::MKDIR], ..Target::default() };
+        let mut watch = Watch::new(this, Plan { target, fault: None });
+        watch.threads.insert(this, thread);
+        let taker = Pid::from_raw(1);
+        watch.active = Some(Active { serving: taker, unique: 2, replying: false, left });
+        let done = Effect { call: "mknodat".into(), result: Some(0) };
+        watch.report.request = Some(Request {
+            opcode: "MKDIR".to_owned(),
+            unique: 2,
+            node: 1,
+            effects: if begun { vec![done] } else { Vec::new() },
+            replied: false,
+        });
+        watch.calls(this, Call { number: libc::SYS_mkdirat, args: [0; 6] });
+        watch.report.request.map_or(0, |request| request.effects.len())
+    }
+
+    #[test]
+    fn who_has_nothing_in_hand_may_be_given_what_another_took() {
+        let free = Thread { free: true, ..Thread::default() };
+        let busy = Thread::default();
+        assert_eq!(effects_of_another(free, false, false), 1);
+        assert_eq!(effects_of_another(busy, false, false), 0);
+        assert_eq!(effects_of_another(busy, false, true), 1);
+        // It is another's already.
+        assert_eq!(effects_of_another(free, true, true), 1);
     }
 }
