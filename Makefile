@@ -51,6 +51,9 @@ RELAY_STUDY := docs/fault-study/relay/controlled.json --page docs/relay-study.md
 # Results that have their pages beside them
 VOLUME_PAGES := $(addprefix docs/volumes/,loris.json table3.json soak.json soak-in-place.json soak-checked.json powercut.json \
   powercut-kept.json powercut-in-place.json powercut-vm.json powercut-build.json controlled.json)
+# The same of the fault study
+STUDY_TIMES := $(wildcard docs/fault-study/refuse.json docs/fault-study/restart.json)
+STUDY_PAGES := $(filter-out $(STUDY_TIMES),$(wildcard docs/fault-study/*.json))
 STUDY_FLAGS ?= --sessions 12 --rounds 24 --file-mib 256 --macro-rounds 6 --build-rounds 4
 
 # make volumes, each of its parts alone, and how often something happens in each
@@ -368,6 +371,8 @@ study-relay: setup build ## The controlled faults on daemons that the relay hold
 pages-check:
 	@$(CHECKED)/belay-chaos page $(RELAY_STUDY) --check
 	@$(CHECKED)/belay-chaos page $(VOLUME_PAGES) --check
+	@$(CHECKED)/belay-chaos page $(STUDY_PAGES) --check
+	@set -e; for times in $(STUDY_TIMES); do $(CHECKED)/belay-bench page $$times --check; done
 	@$(CHECKED)/belay-bench page $(VOLUMES_OUT)/layouts.json --check
 	@$(CHECKED)/belay-bench page $(VOLUMES_OUT)/blackout-unpinned.json --check
 	@$(CHECKED)/belay-bench report --check --in docs/benchmarks --out docs

@@ -1,8 +1,9 @@
 //! What every measurement has: where it runs, and where its results go.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::machine::{self, Pin};
@@ -19,13 +20,6 @@ pub struct Common {
     /// Where to write the results file
     #[arg(long, default_value = "target/bench", value_name = "DIR")]
     out: PathBuf,
-}
-
-impl Common {
-    /// Where results are written.
-    pub fn out(&self) -> &Path {
-        &self.out
-    }
 }
 
 /// A run that has begun.
@@ -57,19 +51,27 @@ impl Begun {
         &self.path
     }
 
-    /// Machine, build, time and command in a few words, for the foot of a table.
-    pub fn describe(&self) -> String {
-        let command = command_line(std::env::args());
-        describe(&self.machine, self.placement, "back ends in memory", &self.started, &command)
-    }
-
     /// Writes the results, also half of them.
     pub fn write(&self, results: Results) -> Result<()> {
         self.file(results).write(&self.path)
     }
 
+    /// The same, and the page that they have beside them; gives the page.
+    pub fn write_with_page(
+        &self,
+        results: Results,
+        page_of: fn(&RunFile) -> Option<String>,
+    ) -> Result<String> {
+        let file = self.file(results);
+        file.write(&self.path)?;
+        let text = page_of(&file).context("these results have no page of their own")?;
+        let page = self.path.with_extension("md");
+        fs::write(&page, &text).with_context(|| format!("write {}", page.display()))?;
+        Ok(text)
+    }
+
     /// The results, as they are written.
-    pub fn file(&self, results: Results) -> RunFile {
+    fn file(&self, results: Results) -> RunFile {
         RunFile {
             version: VERSION,
             command: command_line(std::env::args()),

@@ -6,13 +6,19 @@ use anyhow::{Result, bail};
 use belay_fixtures::page::write_or_check;
 use clap::Args;
 
+use crate::begun::describe;
+use crate::model::Load;
+use crate::recovery::table as recovery;
+use crate::refuse::table::{self as refuse, MEMBRANE, REFUSE};
+use crate::restart::table as restart;
 use crate::run_file::{Results, RunFile};
 use crate::{blackout, layouts};
 
 /// Arguments of `page`.
 #[derive(Args, Clone, Debug)]
 pub struct PageArgs {
-    /// Results of `layouts` or `blackout`; the page is beside them, and ends in `.md`
+    /// Results of `layouts`, `blackout`, `refuse`, `membrane`, `restart` or `recovery`; the page is
+    /// beside them, and ends in `.md`
     #[arg(value_name = "FILE")]
     results: PathBuf,
     /// Write nothing; fail if the page is not as it would be written
@@ -24,13 +30,46 @@ pub struct PageArgs {
 pub fn run(args: &PageArgs) -> Result<bool> {
     let file = RunFile::read(&args.results)?;
     let results = args.results.display();
-    let text = match &file.results {
-        Results::Layouts(run) => layouts::page_of(&file, run),
-        Results::Blackout(run) => blackout::page_of(&file, run),
-        _ => bail!("{results}: `belay-bench page` shows results of `layouts` and `blackout` only"),
+    let Some(text) = page_of(&file) else {
+        bail!("{results}: these results have no page of their own; `belay-bench report` shows them")
     };
     let path = args.results.with_extension("md");
     write_or_check(&path, &text, args.check, || format!("belay-bench page {results}"))
+}
+
+/// The page of these results, if they have one of their own.
+pub fn page_of(file: &RunFile) -> Option<String> {
+    Some(match &file.results {
+        Results::Layouts(run) => layouts::page_of(file, run),
+        Results::Blackout(run) => blackout::page_of(file, run),
+        Results::Refuse(run) | Results::Membrane(run) => {
+            let is_refuse = matches!(file.results, Results::Refuse(_));
+            let loads = run.fixtures.iter().map(|one| (one.fixture.as_str(), one.load));
+            let paper = if is_refuse { &REFUSE } else { &MEMBRANE };
+            refuse::markdown(paper, run, &foot(file, loads))
+        }
+        Results::Restart(run) => {
+            let loads = run.fixtures.iter().map(|one| (one.fixture.as_str(), one.load));
+            restart::markdown(run, &foot(file, loads))
+        }
+        Results::Recovery(run) => {
+            let loads = run.fixtures.iter().map(|one| (one.fixture.as_str(), one.load));
+            recovery::markdown(run, &foot(file, loads))
+        }
+        Results::Cost(_) | Results::Path(_) | Results::Carry(_) | Results::Memory(_) => {
+            return None;
+        }
+    })
+}
+
+/// Where, how and when something was measured, and how busy the machine was.
+fn foot<'a>(file: &RunFile, loads: impl Iterator<Item = (&'a str, Load)>) -> String {
+    let RunFile { machine, placement, started, command, .. } = file;
+    let foot = describe(machine, *placement, "back ends in memory", started, command);
+    let load =
+        |(name, load): (&str, Load)| format!("{name} {:.1} to {:.1}", load.before, load.after);
+    let loads: Vec<String> = loads.map(load).collect();
+    format!("{foot}; load of the machine before and after: {}", loads.join(", "))
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ pub mod model;
 mod paper;
 pub mod table;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -23,6 +22,7 @@ use clap::{Args, ValueEnum};
 use crate::begun::{Begun, Common, describe};
 use crate::machine;
 use crate::model::{Failure, Load};
+use crate::pages;
 use crate::refuse::cold;
 use crate::run_file::{Results, RunFile};
 use crate::stats::Spread;
@@ -120,11 +120,7 @@ pub fn run(args: &LayoutsArgs) -> Result<bool> {
         }
         summarise(&mut run);
         run.load.after = machine::load();
-        let file = begun.file(Results::Layouts(run.clone()));
-        file.write(begun.path())?;
-        let page = begun.path().with_extension("md");
-        let write = fs::write(&page, page_of(&file, &run));
-        write.with_context(|| format!("write {}", page.display()))?;
+        begun.write_with_page(Results::Layouts(run.clone()), pages::page_of)?;
         println!("round {} of {}", round + 1, args.rounds);
     }
     run.benchmarks.iter().for_each(|benchmark| println!("{}", table::lines(benchmark)));

@@ -24,6 +24,7 @@ use crate::fixtures::Fixtures;
 use crate::machine;
 use crate::model::{Failure, Load};
 use crate::nodes::raise_open_file_limit;
+use crate::pages;
 use crate::restart;
 use crate::run_file::Results;
 use crate::words::of_choice;
@@ -81,6 +82,7 @@ pub fn run(args: &RecoveryArgs) -> Result<bool> {
         fixtures: Vec::new(),
         failures: Vec::new(),
     };
+    let mut page = String::new();
     for kind in &args.fixtures.0 {
         let mut fixture = RecoveryFixture {
             fixture: kind.to_string(),
@@ -92,12 +94,9 @@ pub fn run(args: &RecoveryArgs) -> Result<bool> {
         }
         fixture.load.after = machine::load();
         run.fixtures.push(fixture);
-        begun.write(Results::Recovery(run.clone()))?;
-        let page = args.common.out().join("recovery.md");
-        fs::write(&page, table::markdown(&run, &begun.describe()))
-            .with_context(|| format!("write {}", page.display()))?;
+        page = begun.write_with_page(Results::Recovery(run.clone()), pages::page_of)?;
     }
-    println!("{}\nresults: {}", table::markdown(&run, &begun.describe()), begun.path().display());
+    println!("{page}\nresults: {}", begun.path().display());
     Ok(run.failures.is_empty())
 }
 

@@ -13,7 +13,6 @@ pub mod micro;
 pub mod model;
 pub mod table;
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -26,6 +25,7 @@ use crate::fixtures::{Fixtures, belay_processes};
 use crate::machine;
 use crate::model::{Failure, Load, Pair};
 use crate::nodes::raise_open_file_limit;
+use crate::pages;
 use crate::pairs::summarise;
 use crate::run_file::Results;
 use micro::{Micro, Sizes};
@@ -199,6 +199,7 @@ impl Study<'_> {
             belay_anywhere: self.belay_anywhere,
             fixtures: Vec::new(),
         };
+        let mut page = String::new();
         for kind in &fixtures.0 {
             let mut fixture = RefuseFixture {
                 fixture: kind.to_string(),
@@ -213,12 +214,8 @@ impl Study<'_> {
             fixture.load.after = machine::load();
             fixture.cases.iter().for_each(|case| println!("{kind:<10} {}", table::line(case)));
             run.fixtures.push(fixture);
-            begun.write((self.results)(run.clone()))?;
-            let page = common.out().join(format!("{}.md", self.name));
-            fs::write(&page, table::markdown(self.paper, &run, &begun.describe()))
-                .with_context(|| format!("write {}", page.display()))?;
+            page = begun.write_with_page((self.results)(run.clone()), pages::page_of)?;
         }
-        let page = table::markdown(self.paper, &run, &begun.describe());
         println!("{page}\nresults: {}", begun.path().display());
         Ok(run.fixtures.iter().all(|fixture| fixture.failures.is_empty()))
     }

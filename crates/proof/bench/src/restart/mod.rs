@@ -7,7 +7,7 @@
 //! say; beside it stands how long the bare daemon takes to start.
 
 pub mod model;
-mod table;
+pub mod table;
 
 use std::fs;
 use std::path::Path;
@@ -30,6 +30,7 @@ use crate::fixtures::Fixtures;
 use crate::machine;
 use crate::model::{Failure, Load};
 use crate::nodes::raise_open_file_limit;
+use crate::pages;
 use crate::run_file::Results;
 use crate::stats::{Spread, median};
 use model::{Crash, RestartFixture, RestartRun};
@@ -80,6 +81,7 @@ pub fn run(args: &RestartArgs) -> Result<bool> {
         fixtures: Vec::new(),
         failures: Vec::new(),
     };
+    let mut page = String::new();
     for kind in &args.fixtures.0 {
         match measure(*kind, args, &workload) {
             Ok(fixture) => {
@@ -88,12 +90,9 @@ pub fn run(args: &RestartArgs) -> Result<bool> {
             }
             Err(error) => run.failures.push(Failure::new(kind, &error)),
         }
-        begun.write(Results::Restart(run.clone()))?;
-        let page = args.common.out().join("restart.md");
-        fs::write(&page, table::markdown(&run, &begun.describe()))
-            .with_context(|| format!("write {}", page.display()))?;
+        page = begun.write_with_page(Results::Restart(run.clone()), pages::page_of)?;
     }
-    println!("{}\nresults: {}", table::markdown(&run, &begun.describe()), begun.path().display());
+    println!("{page}\nresults: {}", begun.path().display());
     Ok(run.failures.is_empty())
 }
 
