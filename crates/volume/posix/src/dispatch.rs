@@ -94,6 +94,11 @@ impl<M: Memory, B: Lower> Module<M, B> {
         self.begun.get(&unique).copied()
     }
 
+    /// Nobody waits for that request any more, and the rest of it is not to be done.
+    pub fn give_up(&mut self, unique: u64) {
+        self.begun.remove(&unique);
+    }
+
     /// The layer below.
     pub fn below(&mut self) -> &mut B {
         &mut self.below

@@ -5,6 +5,8 @@
 //! turn away, and the next one reads. So a message that lacks something of the stores, or room,
 //! holds up nobody else.
 //!
+//! A request that takes one checkpoint after another is done by a thread for such ([`long`]).
+//!
 //! A FORGET is handled by who has the turn, whatever it waits for: no message that came later may
 //! be handled before, as it could take a file up again, or the number of one that is gone.
 //!
@@ -12,6 +14,7 @@
 //! that. Until then its file is held, and a message that needs it waits. If the process dies
 //! meanwhile, its next life does the same, before it tells belay whether that has happened.
 
+mod long;
 mod lost;
 mod syncs;
 
@@ -27,6 +30,7 @@ use belay_posix::fetch::Fetched;
 use belay_sys::Mapping;
 use belay_wire::errno::{EAGAIN, EINTR, EIO, ENODATA, ENODEV, ENOENT};
 use belay_wire::{Opcode, Request, Unique, build, record};
+use long::{Handled, Interrupted, Long};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -70,6 +74,8 @@ struct Serving {
     threads: AtomicUsize,
     idle: AtomicUsize,
     syncs: Sender<Synced>,
+    long: Sender<Long>,
+    interrupted: Mutex<Interrupted>,
     over: Sender<Result<()>>,
 }
 
@@ -92,6 +98,7 @@ pub fn serve(
     is_first: bool,
 ) -> Result<()> {
     let (syncs, later) = channel();
+    let (long, come) = channel();
     let (over, ends) = channel();
     // What an earlier life has published, and nobody was told of.
     for direct in module.unsettled() {
@@ -109,6 +116,8 @@ pub fn serve(
         threads: AtomicUsize::new(0),
         idle: AtomicUsize::new(0),
         syncs,
+        long,
+        interrupted: Mutex::default(),
         over,
     });
     // First, as somebody may be waiting.
@@ -116,6 +125,10 @@ pub fn serve(
     let syncing = Arc::clone(&serving);
     let spawned =
         thread::Builder::new().name("sync".into()).spawn(move || syncing.sync_all(&later));
+    spawned.context("cannot start a thread")?;
+    let doing = Arc::clone(&serving);
+    let spawned =
+        thread::Builder::new().name("long".into()).spawn(move || long::serve(&doing, &come));
     spawned.context("cannot start a thread")?;
     if !is_first {
         let serving = Arc::clone(&serving);
@@ -245,10 +258,26 @@ impl<'a> Worker<'a> {
                 None => build::reply_error(unique, ENODATA),
             });
         }
-        let is_forget = [Opcode::FORGET, Opcode::BATCH_FORGET].contains(&request.opcode());
-        let outcome =
-            if is_forget { self.handle_alone(message) } else { self.handle(message, unique) };
-        match outcome? {
+        let outcome = match request.opcode() {
+            Opcode::FORGET | Opcode::BATCH_FORGET => self.handle_alone(message),
+            Opcode::INTERRUPT => {
+                lock(&self.serving.interrupted).note(&request);
+                None
+            }
+            _ => match self.handle(message, unique, long::PARTS) {
+                Handled::Done(outcome) => outcome,
+                Handled::Long => {
+                    let sent = self.serving.long.send(Long { message: message.to_vec(), unique });
+                    return sent.err().map(|_| failed(unique));
+                }
+            },
+        };
+        self.reply_of(unique, outcome?)
+    }
+
+    /// What a request is answered now, by what came of it.
+    fn reply_of(&self, unique: u64, outcome: Outcome) -> Option<Vec<u8>> {
+        match outcome {
             Outcome::Reply(reply) => Some(reply),
             Outcome::Fault(reply, why) => {
                 tracing::error!("I/O error: {why}");
@@ -270,10 +299,12 @@ impl<'a> Worker<'a> {
         self.serving.syncs.send(synced).err().map(|_| failed(unique))
     }
 
-    /// Handles a message; others are handled while it waits for something.
-    fn handle(&mut self, message: &[u8], unique: u64) -> Option<Outcome> {
+    /// Handles a message; others are handled while it waits for something. Of what takes more than
+    /// so many checkpoints it does so many parts.
+    fn handle(&mut self, message: &[u8], unique: u64, most_parts: u32) -> Handled {
         let mut fetched = Fetched::default();
-        let (mut rounds, mut progress) = (0, None);
+        let (mut rounds, mut parts) = (0, 0);
+        let mut progress = lock(&self.serving.state).module.progress(unique);
         while rounds < PATIENCE {
             let serving = self.serving;
             let mut state = lock(&serving.state);
@@ -288,16 +319,19 @@ impl<'a> Worker<'a> {
             rounds += 1;
             match handled {
                 Ok(Outcome::Full) => {
-                    // What gets on may take as long as it takes.
-                    if std::mem::replace(&mut progress, reached) != reached {
-                        rounds = 0;
-                    }
                     self.give_turn_away();
                     if !self.make_room() {
-                        return Some(Outcome::Full);
+                        return Handled::Done(Some(Outcome::Full));
+                    }
+                    // What gets on may take as long as it takes.
+                    if std::mem::replace(&mut progress, reached) != reached {
+                        (rounds, parts) = (0, parts + 1);
+                        if parts == most_parts {
+                            return Handled::Long;
+                        }
                     }
                 }
-                Ok(outcome) => return Some(outcome),
+                Ok(outcome) => return Handled::Done(Some(outcome)),
                 Err(lack) => {
                     self.give_turn_away();
                     let mut store = self.store();
@@ -306,7 +340,7 @@ impl<'a> Worker<'a> {
                 }
             }
         }
-        self.handle_alone(message)
+        Handled::Done(self.handle_alone(message))
     }
 
     /// Handles a message; nothing else is handled before it is done.
