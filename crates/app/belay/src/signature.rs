@@ -8,11 +8,14 @@ use std::path::Path;
 /// A magic number: where it is, what it is, and what has it.
 type Magic = (usize, &'static [u8], &'static str);
 
+/// What a store is called.
+pub const STORE: &str = "a store of a belay volume";
+
 /// What a block device may have besides a file system, and other file systems that nobody mounts by
 /// FUSE: by libblkid's `libblkid/src/superblocks` and `libblkid/src/partitions`.
 const MAGIC: [Magic; 19] = [
-    (4096, &belay_store::layout::MAGIC, "a store of a belay volume"),
-    (8192, &belay_store::layout::MAGIC, "a store of a belay volume"),
+    (4096, &belay_store::layout::MAGIC, STORE),
+    (8192, &belay_store::layout::MAGIC, STORE),
     (0, b"LUKS\xba\xbe", "a LUKS container"),
     (0, b"SKUL\xba\xbe", "a LUKS container"),
     (0x200, b"EFI PART", "a partition table"),
@@ -32,7 +35,8 @@ const MAGIC: [Magic; 19] = [
     (510, b"\x55\xaa", "a partition table, or a boot sector"),
 ];
 
-/// What is on a disk; `None` if it is empty, or if nothing on a block device is known.
+/// What is on a disk; `None` if an image has nothing but zeros, or if nothing on a block device is
+/// known.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -49,11 +53,18 @@ pub fn of(disk: &FileDisk) -> Result<Option<String>> {
     // A store whose start was overwritten has its roots at the end.
     let last = 2.min(blocks);
     let end = read(blocks - last, usize::try_from(last).unwrap_or_default())?;
-    Ok(of_blocks(&bytes, &end, is_file(path)))
+    let found = of_blocks(&bytes, &end);
+    // Of a file somebody may want to have what is in it, whatever it is.
+    if found.is_none() && is_file(path) {
+        let is_blank = disk.is_blank();
+        let is_blank = is_blank.with_context(|| format!("cannot read {}", path.display()))?;
+        return Ok((!is_blank).then(|| "something".to_owned()));
+    }
+    Ok(found)
 }
 
 /// The same of its first and its last blocks.
-pub fn of_blocks(start: &[u8], end: &[u8], is_file: bool) -> Option<String> {
+pub fn of_blocks(start: &[u8], end: &[u8]) -> Option<String> {
     let is_there =
         |(at, magic, _): &&Magic| start.get(*at..).is_some_and(|rest| rest.starts_with(magic));
     if let Some((_, _, what)) = MAGIC.iter().find(is_there) {
@@ -66,12 +77,8 @@ pub fn of_blocks(start: &[u8], end: &[u8], is_file: bool) -> Option<String> {
         Contents::Database(name) => return Some(format!("a database ({name})")),
         Contents::Other => {}
     }
-    if end.chunks(BLOCK).any(|block| block.starts_with(&belay_store::layout::MAGIC)) {
-        return Some("a store of a belay volume".to_owned());
-    }
-    // Of a file somebody may want to have what is in it, whatever it is.
-    let is_empty = start.iter().chain(end).all(|byte| *byte == 0);
-    (is_file && !is_empty).then(|| "something".to_owned())
+    let is_store = |block: &[u8]| block.starts_with(&belay_store::layout::MAGIC);
+    end.chunks(BLOCK).any(is_store).then(|| STORE.to_owned())
 }
 
 fn is_file(path: &Path) -> bool {

@@ -131,9 +131,42 @@ impl FileDisk {
     pub fn preallocate(&self) -> Result<(), OpenError> {
         let bytes = self.blocks * BLOCK as u64;
         retry_on_intr(|| fallocate(&self.fd, FallocateFlags::KEEP_SIZE, 0, bytes)).map_err(|why| {
-            let what = "take all room beforehand for";
+            let what = "preallocate";
             OpenError::System { what, path: self.path.clone(), why: why.into() }
         })
+    }
+
+    /// Whether an image has nothing but zeros in it, behind its last whole block as well. Its holes
+    /// are not read.
+    ///
+    /// # Errors
+    /// Those of lseek(2) and pread(2).
+    pub fn is_blank(&self) -> io::Result<bool> {
+        let mut bytes = vec![0; 1 << 20];
+        let mut at = 0;
+        loop {
+            let data = match seek(&self.fd, SeekFrom::Data(at)) {
+                Ok(data) => data,
+                // There is none behind that.
+                Err(Errno::NXIO) => return Ok(true),
+                Err(why) => return Err(why.into()),
+            };
+            let end = seek(&self.fd, SeekFrom::Hole(data))?;
+            at = data;
+            while at < end {
+                let wanted = usize::try_from(end - at).unwrap_or(bytes.len()).min(bytes.len());
+                let part = bytes.get_mut(..wanted).unwrap_or_default();
+                let read = retry_on_intr(|| pread(&self.fd, &mut *part, at))?;
+                if part.get(..read).is_some_and(|part| part.iter().any(|byte| *byte != 0)) {
+                    return Ok(false);
+                }
+                if read == 0 {
+                    // It has become shorter.
+                    return Ok(true);
+                }
+                at += read as u64;
+            }
+        }
     }
 
     /// Where it was opened.
