@@ -26,7 +26,7 @@
 
 mod asking;
 pub mod cache;
-mod device;
+pub mod device;
 mod ending;
 mod lasting;
 pub mod memory;

@@ -209,9 +209,47 @@ pub fn remove(place: &Place) -> Result<()> {
     }
 }
 
+/// Removes the folder of a volume that nobody mounts, if nothing in its memory is needed any more;
+/// false if it stays.
+///
+/// # Errors
+/// Those of the system calls.
+pub fn clear(place: &Place) -> Result<bool> {
+    let Some(_held) = place.hold()? else { return Ok(false) };
+    if has_unsaved(place) || place.any_holder()?.is_some() {
+        return Ok(false);
+    }
+    let path = place.path();
+    fs::remove_dir_all(path).with_context(|| format!("cannot remove {}", path.display()))?;
+    Ok(true)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::place::Role;
+
+    #[test]
+    fn a_folder_is_removed_only_when_nobody_needs_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("place");
+        fs::create_dir(&path).unwrap();
+        let place = Place::at(&path).unwrap();
+        let held = place.hold().unwrap().unwrap();
+        assert!(!clear(&place).unwrap(), "it is mounted");
+        drop(held);
+        let small = Capacity { frames: 1024, slots: 512 };
+        open_or_make(&place, small).unwrap().set_valid();
+        assert!(!clear(&place).unwrap(), "it may have what is nowhere else");
+        remove(&place).unwrap();
+        fs::write(place.report(Role::Store), "").unwrap();
+        let opened = place.open_hold().unwrap();
+        assert!(clear(&place).unwrap());
+        assert!(!path.exists());
+        // Who has just opened the lock of what was removed.
+        drop(opened);
+        assert!(place.hold().is_err());
+    }
 
     #[test]
     fn it_is_found_again_and_rubbish_is_refused() {

@@ -3,7 +3,7 @@
 //! Its next life knows nothing of it but what it has published. The kernel keeps locks (fcntl,
 //! flock) by itself, so they outlive it.
 
-use crate::device;
+use crate::device::{self, Forbids};
 use crate::memory::{self, Memory};
 use crate::place::{Place, Role};
 use crate::pulse::Pulse;
@@ -11,6 +11,7 @@ use crate::serving::{self, Shared};
 use anyhow::{Context, Result, bail, ensure};
 use belay_cache::Publisher;
 use belay_channel::{CacheAnswer, CacheAsk, Connection, Error, RemoteStore};
+use belay_object::Lower;
 use belay_posix::dispatch::Module;
 use belay_posix::fetch::{Fetched, Miss};
 use std::path::Path;
@@ -22,7 +23,13 @@ const KEPT: usize = 64 << 20;
 ///
 /// # Errors
 /// If the memory cannot be used, or it cannot mount.
-pub fn run(place: &Place, name: &str, mount: u64, mountpoint: &Path) -> Result<i32> {
+pub fn run(
+    place: &Place,
+    name: &str,
+    mount: u64,
+    mountpoint: &Path,
+    forbids: &[Forbids],
+) -> Result<i32> {
     die_of_panics();
     let _role = place.take(Role::Namespace)?;
     let pulse = Pulse::of(place, Role::Namespace)?;
@@ -37,7 +44,7 @@ pub fn run(place: &Place, name: &str, mount: u64, mountpoint: &Path) -> Result<i
         remove_orphans(&mut module, place, &pulse)?;
         memory.set_cleared(mount);
     }
-    let device = device::open(name, mountpoint)?;
+    let device = device::open(name, mountpoint, forbids)?;
     serving::serve(place, pulse, memory, module, device, is_first)?;
     Ok(0)
 }
@@ -56,6 +63,13 @@ fn remove_orphans(module: &mut Shared, place: &Place, pulse: &Pulse) -> Result<(
                 if let CacheAnswer::Refused(why) = cache.ask_until_answered(&CacheAsk::Checkpoint) {
                     bail!("{FAILED}: {why}");
                 }
+            }
+            // Their room stays taken, and all else is there.
+            Err(belay_posix::Error::Cache(belay_cache::Error::Lower(Miss::Below(why))))
+                if <RemoteStore as Lower>::is_damaged(&why) =>
+            {
+                tracing::error!("{FAILED}: {why}; `belay volume check` tells what else is damaged");
+                return Ok(());
             }
             Err(why) => return Err(why).context(FAILED),
         }

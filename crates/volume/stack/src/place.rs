@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use belay_sys::{lock_for_process, process_with_lock};
-use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, flock, mkdirat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, flock, fstat, mkdirat, statat};
 use rustix::io::Errno;
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -32,6 +32,9 @@ pub enum Role {
 }
 
 impl Role {
+    /// Each of them, the one that needs no other first.
+    pub const ALL: [Self; 3] = [Self::Store, Self::Cache, Self::Namespace];
+
     /// As in command lines, and file names.
     pub fn name(self) -> &'static str {
         match self {
@@ -122,7 +125,14 @@ impl Place {
         let end = Instant::now() + GLANCE;
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Some(file)),
+                Ok(()) => {
+                    let path = self.path().display();
+                    ensure!(
+                        fstat(&file).context("cannot look at the lock")?.st_nlink > 0,
+                        "{path} was removed just now, by `belay volume forget` or by hand: try again"
+                    );
+                    return Ok(Some(file));
+                }
                 // It may be somebody who only looks.
                 Err(Errno::WOULDBLOCK) if Instant::now() < end => thread::sleep(LOOK),
                 Err(Errno::WOULDBLOCK) => return Ok(None),
@@ -163,6 +173,19 @@ impl Place {
     pub fn holder(&self, role: Role) -> Result<Option<u32>> {
         let file = self.open_lock(role)?;
         Ok(process_with_lock(file.as_fd())?)
+    }
+
+    /// Another process that has one of the roles, the uppermost first.
+    ///
+    /// # Errors
+    /// Those of the system calls.
+    pub fn any_holder(&self) -> Result<Option<(Role, u32)>> {
+        for role in Role::ALL.into_iter().rev() {
+            if let Some(pid) = self.holder(role)? {
+                return Ok(Some((role, pid)));
+            }
+        }
+        Ok(None)
     }
 }
 

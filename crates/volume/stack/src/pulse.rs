@@ -63,9 +63,7 @@ fn map(place: &Place, role: Role) -> Result<Arc<Mapping>> {
 /// # Errors
 /// Those of the system calls.
 pub fn make_all(place: &Place) -> Result<()> {
-    [Role::Store, Role::Cache, Role::Namespace]
-        .into_iter()
-        .try_for_each(|role| map(place, role).map(|_| ()))
+    Role::ALL.into_iter().try_for_each(|role| map(place, role).map(|_| ()))
 }
 
 /// Where the process with a role is told to end for good.

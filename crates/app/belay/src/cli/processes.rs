@@ -1,6 +1,7 @@
 //! What the processes of a volume are told. Belay starts them; the name is for whoever looks at
 //! command lines.
 
+use super::volume_mount::MountOption;
 use clap::{Args, Parser};
 use std::path::PathBuf;
 
@@ -48,6 +49,9 @@ pub struct NamespaceProcess {
     /// The number of the mount.
     #[arg(long)]
     pub mount: u64,
+    /// What is not allowed on it.
+    #[arg(long, value_enum)]
+    pub forbids: Vec<MountOption>,
     /// The volume.
     pub name: String,
     /// The mountpoint.

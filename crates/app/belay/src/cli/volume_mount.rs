@@ -3,9 +3,32 @@
 use super::state_dir::StateDir;
 use crate::size::parse_size;
 use belay_registry::VolumeName;
-use clap::Args;
+use belay_stack::device::Forbids;
+use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// What a mount can forbid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MountOption {
+    /// Set-uid and set-gid programs run as whoever starts them.
+    Nosuid,
+    /// Device nodes cannot be opened.
+    Nodev,
+    /// Programs cannot be run.
+    Noexec,
+}
+
+impl MountOption {
+    /// What it forbids.
+    pub fn forbids(self) -> Forbids {
+        match self {
+            Self::Nosuid => Forbids::Suid,
+            Self::Nodev => Forbids::Dev,
+            Self::Noexec => Forbids::Exec,
+        }
+    }
+}
 
 /// `belay volume mount`.
 #[derive(Debug, Args)]
@@ -34,6 +57,11 @@ pub struct VolumeMount {
     /// unmounted.
     #[arg(short, long)]
     pub background: bool,
+    /// What is not allowed on the mount, as in mount(8). If root mounts an image that somebody else
+    /// may have written, its set-uid programs and device nodes have effect, unless they are
+    /// forbidden. Ordinary users' volumes are always mounted with nosuid and nodev.
+    #[arg(short, long, value_name = "OPTIONS", value_enum, value_delimiter = ',')]
+    pub options: Vec<MountOption>,
     /// With --background: where messages go [default: `log` in the mount's folder, which `belay
     /// volume status` names].
     #[arg(long, value_name = "FILE", requires = "background")]

@@ -23,6 +23,8 @@ pub fn cache(options: &CacheProcess) -> Result<i32> {
 
 /// Runs that of the namespace module.
 pub fn namespace(options: &NamespaceProcess) -> Result<i32> {
-    let run = |place| namespace::run(&place, &options.name, options.mount, &options.mountpoint);
+    let forbids: Vec<_> = options.forbids.iter().map(|one| one.forbids()).collect();
+    let run =
+        |place| namespace::run(&place, &options.name, options.mount, &options.mountpoint, &forbids);
     of(Role::Namespace, &options.name, Place::at(&options.place).and_then(run))
 }

@@ -8,7 +8,9 @@ use crate::real;
 use crate::shim::{Shim, shim};
 use belay_recorder::control::{Flags, ending};
 use libc::{c_char, c_int, c_ulong, c_void};
-use std::ffi::CStr;
+use std::borrow::Cow;
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// mount(2).
 ///
@@ -33,7 +35,8 @@ pub unsafe extern "C-unwind" fn mount(
     // SAFETY: what a FUSE file system is mounted with is a string as well, for which the same
     // holds.
     let options = unsafe { Text::new(data.cast()) }.bytes();
-    let (place, device) = (goal.bytes(), device_in(options));
+    let place = behind_descriptor(goal.bytes());
+    let (place, device) = (&*place, device_in(options));
     let Some(_making) = shim.make_held(place, device) else {
         // SAFETY: the caller's arguments, but for the place, which is the same.
         let act = |place: &CStr| unsafe { mount_at(place, source, kind, mount_flags, data) };
@@ -50,6 +53,14 @@ pub unsafe extern "C-unwind" fn mount(
         shim.note_mounted(place, options);
     }
     result
+}
+
+/// Where a daemon mounts that names its mountpoint by a descriptor, as who has opened it beforehand
+/// does, so that nobody puts something else into its place.
+fn behind_descriptor(target: &[u8]) -> Cow<'_, [u8]> {
+    let is_descriptor = target.starts_with(b"/proc/self/fd/");
+    let path = is_descriptor.then(|| std::fs::read_link(OsStr::from_bytes(target)).ok()).flatten();
+    path.map_or(Cow::Borrowed(target), |path| Cow::Owned(path.into_os_string().into_vec()))
 }
 
 impl Shim {

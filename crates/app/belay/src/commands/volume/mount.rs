@@ -56,17 +56,21 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
     let mountpoint = options.mountpoint.canonicalize().with_context(|| {
         format!("cannot mount volume {name} at {}", options.mountpoint.display())
     })?;
+    let is_new = Place::find(definition.id.into_bytes())?.is_none();
     let place = Place::of(definition.id.into_bytes())?;
     // Successors of its processes would find the mount in their way, and wait for themselves.
     let stores = definition.stores.iter().map(|store| &*store.path);
     for path in stores.chain([place.path()]) {
-        let is_hidden = path.canonicalize().is_ok_and(|path| path.starts_with(&mountpoint));
-        ensure!(
-            !is_hidden,
-            "cannot mount volume {name} at {}: {} is there, and the mount would hide it: choose another directory",
-            mountpoint.display(),
-            path.display()
-        );
+        if path.canonicalize().is_ok_and(|path| path.starts_with(&mountpoint)) {
+            if is_new {
+                let _ = memory::clear(&place);
+            }
+            bail!(
+                "cannot mount volume {name} at {}: {} is there, and the mount would hide it: choose another directory",
+                mountpoint.display(),
+                path.display()
+            );
+        }
     }
     let hold = hold(&place, name)?;
     pulse::make_all(&place)?;
@@ -120,7 +124,11 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
         standby: true,
         hold: Some(hold.into()),
     };
-    let namespace = number().into_iter().chain([mountpoint.into_os_string()]).collect();
+    let forbids = options.options.iter().flat_map(|one| {
+        ["--forbids".to_owned(), one.forbids().name().to_owned()].map(OsString::from)
+    });
+    let namespace =
+        number().into_iter().chain(forbids).chain([mountpoint.into_os_string()]).collect();
     let held = held(options, words(Role::Namespace, namespace))?;
     run_with(&held, beside)
 }
@@ -144,7 +152,7 @@ fn hold(place: &Place, name: &VolumeName) -> Result<File> {
                 "volume {name} is mounted already, by this name or as a copy with the same id; see `belay status`"
             )
         };
-        let Some((role, pid)) = left(place)? else { return Ok(hold) };
+        let Some((role, pid)) = place.any_holder()? else { return Ok(hold) };
         drop(hold);
         let end = *end.get_or_insert_with(|| {
             say(&format!(
@@ -159,16 +167,6 @@ fn hold(place: &Place, name: &VolumeName) -> Result<File> {
         );
         thread::sleep(LOOK);
     }
-}
-
-/// A process of an earlier mount.
-fn left(place: &Place) -> Result<Option<(Role, u32)>> {
-    for role in [Role::Namespace, Role::Cache, Role::Store] {
-        if let Some(pid) = place.holder(role)? {
-            return Ok(Some((role, pid)));
-        }
-    }
-    Ok(None)
 }
 
 /// How `belay run` is asked to hold the namespace module.
