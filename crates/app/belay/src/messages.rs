@@ -58,10 +58,12 @@ impl Write for Out {
 static UNHEARD: AtomicBool = AtomicBool::new(false);
 
 fn heard(written: io::Result<()>) -> io::Result<()> {
-    written.inspect_err(|error| {
+    written.map_err(|error| {
         if error.kind() == io::ErrorKind::BrokenPipe {
             UNHEARD.store(true, Relaxed);
         }
+        // It may be the last of what was asked for, and the only one that is not done.
+        io::Error::new(error.kind(), format!("cannot write to standard output: {error}"))
     })
 }
 

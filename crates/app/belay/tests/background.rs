@@ -263,7 +263,7 @@ fn s112_a_start_is_broken_off() {
         common::signal(i32::try_from(child.id()).expect("a pid"), signal);
         assert_eq!(end(child), Some(code));
         let said = said(&scratch);
-        assert!(said.contains(&format!("broken off by {name}")), "{said}");
+        assert!(said.contains(&format!("interrupted by {name}")), "{said}");
         assert_eq!(scratch.entries(), 0);
     }
 }

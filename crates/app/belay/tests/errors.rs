@@ -94,6 +94,24 @@ fn s58_a_state_directory_below_the_mountpoint_is_refused() {
     }
 }
 
+/// What belay needs besides, by whichever name.
+#[test]
+fn s58_a_mount_over_what_belay_needs_is_refused() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("tempdir");
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink("/proc", &link).expect("symlink");
+    for place in [Path::new("/proc"), Path::new("/dev"), &link] {
+        let mut command = belay();
+        command.args(["run", "--", "bindfs", "-f", "/no/such"]).arg(place);
+        let output = run(command.env("BELAY_STATE_DIR", dir.path().join("state")));
+        let said = text(&output);
+        assert!(!output.status.success() && said.contains("choose another mountpoint"), "{said}");
+    }
+}
+
 #[test]
 fn wrong_options_are_explained() {
     fails(&["run"], &["--help"]);

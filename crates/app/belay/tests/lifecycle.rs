@@ -290,7 +290,7 @@ fn s89_a_new_start_clears_its_place() {
     held.go_on_with(child);
     held.wait_for("serving");
     assert_eq!(held.read(), "content\n");
-    assert!(held.log().contains("took away the dead mount"), "{}", held.log());
+    assert!(held.log().contains("removed the dead mount"), "{}", held.log());
     assert!(held.ask(&["crash"]).status.success());
     assert!(held.ask(&["stop"]).status.success());
     assert!(!held.is_mounted());

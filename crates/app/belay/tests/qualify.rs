@@ -263,7 +263,7 @@ fn an_interrupt_leaves_nothing_behind() {
     let status = child.wait().expect("wait");
     let said = std::fs::read_to_string(&log).expect("log");
     assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("not certified: the study is not whole: interrupted"), "{said}");
+    assert!(said.contains("not certified: the study is incomplete: interrupted"), "{said}");
     scratch.is_clean();
 }
 

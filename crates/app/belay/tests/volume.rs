@@ -14,7 +14,7 @@ use volumes::{Home, MANY, Open, block_of};
 fn a_volume_is_made_listed_checked_and_forgotten() {
     let home = Home::new();
     home.volume("list").expect(0, &["there is no volume", "belay volume create"]);
-    home.volume("create v --store @v.img:1G").expect(0, &["v is made", "1 GiB", "next:"]);
+    home.volume("create v --store @v.img:1G").expect(0, &["created volume v", "1 GiB", "next:"]);
     let image = home.at("v.img").metadata().expect("an image");
     assert_eq!((image.len(), image.mode() & 0o7777), (1 << 30, 0o600));
     assert!(image.blocks() * 512 < 1 << 20, "it takes room as it is used");
@@ -34,9 +34,33 @@ fn a_volume_is_made_listed_checked_and_forgotten() {
 }
 
 #[test]
+fn a_volume_without_a_name_is_imported_from_all_of_its_stores() {
+    let home = Home::new();
+    home.volume("create v --store @a.img:16M --store @b.img:16M").expect(0, &["created volume v"]);
+    let known = home.volume("list --json").expect(0, &[]).json();
+    home.volume("import w --store @a.img --store @b.img").expect(1, &["a name already: v"]);
+    home.volume("forget v").expect(0, &[]);
+    home.volume("create x --store @a.img").expect(1, &["belay volume import", "--force"]);
+    home.volume("import v --store @a.img").expect(1, &["is missing: name all of its 2 stores"]);
+    home.volume("import v --store @a.img --store @a.img").expect(1, &["are the same store"]);
+    home.volume("create other --store @c.img:16M").expect(0, &[]);
+    home.volume("import v --store @a.img --store @c.img").expect(1, &["one volume at a time"]);
+    fs::write(home.at("empty.img"), vec![0; 16 << 20]).expect("write");
+    home.volume("import v --store @empty.img").expect(1, &["empty.img: "]);
+    home.volume("import v --store @none.img").expect(1, &["none.img"]);
+    home.volume("import other --store @a.img").expect(1, &["there is a volume other already"]);
+    home.volume("forget other").expect(0, &[]);
+    let whole = fs::read(home.at("a.img")).expect("read");
+    home.volume("import v --store @b.img --store @a.img").expect(0, &["imported volume v"]);
+    assert_eq!(home.volume("list --json").expect(0, &[]).json(), known);
+    assert!(fs::read(home.at("a.img")).expect("read") == whole, "nothing on a store is changed");
+    home.volume("check v").expect(0, &["clean"]);
+}
+
+#[test]
 fn images_take_their_room_at_once_or_a_lack_of_it_is_said() {
     let home = Home::new();
-    home.volume("create v --store @v.img:32M --preallocate").expect(0, &["which has its room"]);
+    home.volume("create v --store @v.img:32M --preallocate").expect(0, &["preallocated"]);
     let image = home.at("v.img").metadata().expect("an image");
     assert!(image.len() == 32 << 20 && image.blocks() * 512 >= 32 << 20, "{}", image.blocks());
     home.volume("check v").expect(0, &["clean"]);
@@ -44,7 +68,7 @@ fn images_take_their_room_at_once_or_a_lack_of_it_is_said() {
     let much = home.volume("create w --store @w.img:6T");
     much.expect(0, &["only ", " is free in ", " may grow by ", "--preallocate"]);
     let refused = home.volume("create x --store @x.img:6T --preallocate");
-    refused.expect(1, &["cannot take all room beforehand for", "x.img"]);
+    refused.expect(1, &["cannot preallocate", "x.img"]);
     assert!(!home.at("x.img").exists());
 }
 
@@ -103,6 +127,10 @@ fn what_cannot_be_a_store_is_refused_and_nothing_is_left_behind() {
         (4086, b"SWAPSPACE2", "swap space"),
         (0, b"my only copy", "something"),
         ((16 << 20) - 1, b"x", "something"),
+        // Far from both ends.
+        (128 << 10, b"x", "something"),
+        (1 << 20, b"x", "something"),
+        ((9 << 20) + 4095, b"x", "something"),
     ] {
         file("used.img", at, magic);
         refused("create v --store @used.img", &[what, "--force"]);
@@ -113,7 +141,8 @@ fn what_cannot_be_a_store_is_refused_and_nothing_is_left_behind() {
     file("empty.img", 0, b"");
     refused("create v --store @empty.img --store @used.img", &["used.img holds something"]);
     assert!(fs::read(home.at("empty.img")).expect("read").iter().all(|byte| *byte == 0));
-    home.volume("create v --store @empty.img --store @used.img --force").expect(0, &["is made"]);
+    home.volume("create v --store @empty.img --store @used.img --force")
+        .expect(0, &["created volume v"]);
     refused("create w --store @empty.img", &["holds a store of a belay volume"]);
     refused(
         "create v --store @w.img:16M",
@@ -154,7 +183,7 @@ fn names_in_a_folder_of_others_are_refused() {
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("chmod");
     for command in ["check v", "list", "dump v", "create w --store @w.img:16M"] {
         let said = home.volume(command);
-        assert!(said.code != Some(0) && said.err.contains("is not believed"), "{}", said.err);
+        assert!(said.code != Some(0) && said.err.contains("is not trusted"), "{}", said.err);
     }
     assert!(!home.at("w.img").exists());
 }
@@ -187,7 +216,7 @@ fn what_is_no_store_of_it_is_not_checked() {
         let sum = xxh3(&root[..4088]);
         root[4088..].copy_from_slice(&sum.to_le_bytes());
     }
-    check(&later, &["it is of version 3, and this belay knows version 2"]);
+    check(&later, &["it has version 3; this belay supports only version 2"]);
     let mut rootless = whole.clone();
     for place in [1, 2, 8190, 8191] {
         rootless[place * 4096 + 100] ^= 1;
@@ -215,7 +244,7 @@ fn one_that_is_in_use_is_not_checked() {
         let said = home.volume(command);
         assert!(said.code != Some(0) && said.err.contains("in use"), "{}", said.err);
     }
-    home.volume("check v").expect(2, &["unmount the volume v before"]);
+    home.volume("check v").expect(2, &["unmount the volume v first"]);
     // A list asks nobody.
     home.volume("list").expect(0, &["v.img, 32 MiB"]);
     drop(disk);

@@ -132,10 +132,10 @@ fn tables_come_out_of_short_runs() {
         }
     }
     for (page, row) in [
-        ("refuse.md", "| avfs | sort |"),
-        ("restart.md", "| bindfs |"),
-        ("membrane.md", "| fuse2fs-ext2 | sort |"),
-        ("recovery.md", "| 300 changes of times |"),
+        ("refuse-unpinned.md", "| avfs | sort |"),
+        ("restart-unpinned.md", "| bindfs |"),
+        ("membrane-unpinned.md", "| fuse2fs-ext2 | sort |"),
+        ("recovery-unpinned.md", "| 300 changes of times |"),
     ] {
         let text = unpadded(&std::fs::read_to_string(dir.path().join(page)).unwrap());
         assert!(text.contains(row), "{text}");

@@ -59,10 +59,10 @@ impl Definition {
             Some(VERSION) => {}
             Some(version) => {
                 return Err(format!(
-                    "it is of version {version}, and this belay knows version {VERSION}"
+                    "it has version {version}; this belay supports only version {VERSION}"
                 ));
             }
-            None => return Err("it does not say of which version it is".to_owned()),
+            None => return Err("`version` is missing, or no number".to_owned()),
         }
         // Of the text once more, as a table does not know its lines.
         let file: File = toml::from_str(text).map_err(|why| told(&why, text))?;
@@ -122,8 +122,8 @@ mod tests {
     fn what_is_none_is_refused() {
         let text = two().to_text().unwrap();
         for (from, to, why) in [
-            ("version = 1", "version = 2", "it is of version 2"),
-            ("version = 1", "", "of which version"),
+            ("version = 1", "version = 2", "it has version 2"),
+            ("version = 1", "", "`version` is missing"),
             ("/dev/sdb", "dev/sdb", "not absolute"),
             ("00000001", "00000002", "two of its stores are one"),
             ("[[store]]", "[[shop]]", "unknown field"),

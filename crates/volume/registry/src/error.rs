@@ -40,7 +40,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// Somebody else could have written it.
-    #[error("{} is not believed: {why}; `chown` and `chmod go-w` it if it is right", path.display())]
+    #[error("{} is not trusted: {why}; `chown` and `chmod go-w` it if it is right", path.display())]
     NotBelieved {
         /// A folder or a file.
         path: PathBuf,
@@ -48,7 +48,7 @@ pub enum Error {
         why: String,
     },
     /// What is in the file is no definition.
-    #[error("{} is no definition of a volume: {why}", path.display())]
+    #[error("{} is not a valid volume definition: {why}", path.display())]
     Wrong {
         /// The file.
         path: PathBuf,

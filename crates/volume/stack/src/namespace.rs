@@ -11,7 +11,6 @@ use crate::serving::{self, Shared};
 use anyhow::{Context, Result, bail, ensure};
 use belay_cache::Publisher;
 use belay_channel::{CacheAnswer, CacheAsk, Connection, Error, RemoteStore};
-use belay_object::Lower;
 use belay_posix::dispatch::Module;
 use belay_posix::fetch::{Fetched, Miss};
 use std::path::Path;
@@ -64,9 +63,9 @@ fn remove_orphans(module: &mut Shared, place: &Place, pulse: &Pulse) -> Result<(
                     bail!("{FAILED}: {why}");
                 }
             }
-            // Their room stays taken, and all else is there.
+            // The list of them is damaged. Their room stays taken, and all else is there.
             Err(belay_posix::Error::Cache(belay_cache::Error::Lower(Miss::Below(why))))
-                if <RemoteStore as Lower>::is_damaged(&why) =>
+                if matches!(*why, Error::Damaged(_) | Error::Refused(_)) =>
             {
                 tracing::error!("{FAILED}: {why}; `belay volume check` tells what else is damaged");
                 return Ok(());

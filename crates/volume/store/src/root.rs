@@ -271,7 +271,7 @@ fn look(disk: &impl Disk, place: u64) -> Result<Found> {
     }
     if root.version.get() != VERSION {
         return Err(Error::NoStore(format!(
-            "it is of version {}, and this belay knows version {VERSION}",
+            "it has version {}; this belay supports only version {VERSION}",
             root.version
         )));
     }

@@ -1,7 +1,8 @@
 //! How a command line is read.
 
 use super::{Cli, Command, NamespaceProcess};
-use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 
 impl Cli {
@@ -15,9 +16,21 @@ impl Cli {
         match module.map(NamespaceProcess::try_parse_from) {
             Some(Ok(process)) => Ok(Self { command: Command::VolumeNamespace(process) }),
             // Any other, or what is wrong with it.
-            Some(Err(_)) | None => Self::try_parse_from(words),
+            Some(Err(_)) | None => Self::try_parse_from(words).map_err(without_own),
         }
     }
+}
+
+/// What was refused, with no suggestion of a command that belay has for itself.
+fn without_own(mut refused: clap::Error) -> clap::Error {
+    let kind = ContextKind::SuggestedSubcommand;
+    let Some(ContextValue::Strings(mut names)) = refused.remove(kind) else { return refused };
+    let all = Cli::command();
+    names.retain(|name| all.find_subcommand(name).is_none_or(|one| !one.is_hide_set()));
+    if !names.is_empty() {
+        refused.insert(kind, ContextValue::Strings(names));
+    }
+    refused
 }
 
 /// The command of a namespace module.

@@ -49,13 +49,20 @@ pub enum Command {
         behind.\n\n\
         A new image takes up room on its file system as it is used. If that file system fills up, nothing can be brought to the \
         store any more, and fsync fails until there is room again. With --preallocate, the image takes all its room now.\n\n\
-        With --data in-place, a block of a file is overwritten in place, as in the paper on Loris. The file stays together on \
+        With --data in-place, a block of a file is overwritten in place. The file stays together on \
         the disk, but the contract is weaker: a block that is being overwritten during a power failure may be lost, and then gives an \
         I/O error. With --data out-of-place, such a block has its old content or what was written.",
         after_help = "Examples:\n  belay volume create scratch --store ~/scratch.img:8G\n  \
         belay volume create photos --store /dev/sdb --store /dev/sdc"
     )]
     Create(Create),
+    /// Give a name to a volume that exists: one that was forgotten, or is another machine's.
+    #[command(
+        long_about = "Give a name to a volume that exists: one that was forgotten, or is another machine's.\n\n\
+        The stores say which volume they belong to. All of them must be named, in any order. Nothing on them is changed.",
+        after_help = "Example: belay volume import photos --store /dev/sdb --store /dev/sdc"
+    )]
+    Import(Import),
     /// List the volumes that have a name here.
     #[command(long_about = "List the volumes that have a name here.\n\n\
         With --json: one object {schema_version, volumes: [{name, definition, id, stores: [{path, id, bytes}], error}]}; bytes is \
@@ -94,9 +101,9 @@ pub enum Command {
         If the disk may become readable again later, wait for that instead. The volume must not be mounted."
     )]
     CutLog(CutLog),
-    /// Remove the name of a volume. Its data stay on its stores.
-    #[command(long_about = "Remove the name of a volume. Its data stay on its stores.\n\n\
-        Prints the stores, so that you can delete or reuse them.")]
+    /// Remove the name of a volume. Its data stays on its stores.
+    #[command(long_about = "Remove the name of a volume. Its data stays on its stores.\n\n\
+        Prints the stores, so that you can delete or reuse them. `belay volume import` brings the volume back.")]
     Forget(Forget),
 }
 
@@ -118,7 +125,7 @@ pub struct Create {
     /// An image file, which is created if a size such as 8G is given, or a block device.
     #[arg(long = "store", value_name = "PATH[:SIZE]", required = true)]
     pub stores: Vec<StoreArgument>,
-    /// Where data go when a block of a file is overwritten.
+    /// Where data goes when a block of a file is overwritten.
     #[arg(long, value_enum, default_value_t = Data::OutOfPlace)]
     pub data: Data,
     /// Distance in blocks between the two places of a metadata block; 0: they are the same, and no
@@ -133,7 +140,7 @@ pub struct Create {
     pub force: bool,
 }
 
-/// Where data go when a block of a file is overwritten.
+/// Where data goes when a block of a file is overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Data {
     /// To another block: nothing is ever torn.
@@ -175,6 +182,16 @@ impl std::str::FromStr for StoreArgument {
             Err(_) => Ok(whole),
         }
     }
+}
+
+/// `belay volume import`.
+#[derive(Debug, Args)]
+pub struct Import {
+    /// The name that the volume is to have: up to 64 of a-z, 0-9, `.`, `_` and `-`.
+    pub name: VolumeName,
+    /// An image file or a block device that is a store of it.
+    #[arg(long = "store", value_name = "PATH", required = true)]
+    pub stores: Vec<PathBuf>,
 }
 
 /// `belay volume list`.

@@ -15,6 +15,7 @@ use belay_supervisor::outgoing;
 use belay_supervisor::process::{Watched, signal_name};
 use belay_supervisor::protocol::{Answer, Ask, Client, StopHow};
 use belay_supervisor::signals::is_ignored;
+use belay_supervisor::text;
 use belay_supervisor::threads;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -90,7 +91,8 @@ impl Background {
         let broken = wishes.settle(served.is_some());
         if let (Some(place), None) = (&served, broken) {
             pass_on(&log, true);
-            let place = if place.is_empty() { "a place that belay does not see" } else { place };
+            let place = text::escaped(place.as_ref());
+            let place = if place.is_empty() { "a place that belay does not see" } else { &place };
             say(&format!(
                 "{MOUNTED}{place}, and held in the background until `belay stop`; log {}\n",
                 log.path().display()
@@ -149,7 +151,7 @@ fn ended(mut child: Child, dir: &Path) -> Option<ExitStatus> {
 /// the signal that has broken it off; `said`: something was said of it.
 fn verdict(broken: Option<i32>, ended: Option<ExitStatus>, said: bool) -> (i32, Option<String>) {
     if let Some(signal) = broken {
-        let why = format!("the start was broken off by {}", signal_name(signal));
+        let why = format!("the start was interrupted by {}", signal_name(signal));
         return (128 + signal, Some(why));
     }
     let signal = ended.and_then(|status| status.signal());

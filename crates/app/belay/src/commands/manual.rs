@@ -13,9 +13,20 @@ use std::path::Path;
 pub fn completions(shell: clap_complete::Shell) -> Result<i32> {
     // What it cannot write it panics about.
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "belay", &mut text);
+    clap_complete::generate(shell, &mut for_people(), "belay", &mut text);
     Out.write_all(&text)?;
     Ok(0)
+}
+
+/// belay without the commands that it has for itself.
+fn for_people() -> Command {
+    let whole = Cli::command();
+    let shown = whole.get_subcommands().filter(|command| !command.is_hide_set());
+    Command::new("belay")
+        .args(whole.get_arguments().cloned())
+        .subcommands(shown.cloned())
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(whole.get_about().cloned().unwrap_or_default())
 }
 
 /// Prints the page of `word`, which is a command or a directory as `dir` is, or belay's own; or

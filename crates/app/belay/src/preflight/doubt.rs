@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// What is said of the latter, and what to do.
 pub const NO_DAEMON: (&str, &str) = (
-    "does not look like a FUSE daemon: there is no word of FUSE (libfuse, /dev/fuse) in it and its libraries",
+    "does not look like a FUSE daemon: neither it nor its libraries mention FUSE (libfuse, /dev/fuse)",
     "name the program that mounts, with its arguments",
 );
 

@@ -98,19 +98,33 @@ pub fn take(state_dir: &Path, path: &Path) -> Result<(Turn, bool)> {
     }
 }
 
+/// What belay and the libraries of daemons look into for as long as a mount is held.
+const NEEDED: [&str; 2] = ["/proc", "/dev/fuse"];
+
 /// The mount must not hide the state directory: nobody would find what is in it, and belay would
-/// wait for itself there.
+/// wait for itself there. The same is true of what the kernel shows.
 fn check_beside(state_dir: &Path, path: &Path) -> Result<()> {
     // With a name behind it, so that a link is followed that is itself the last part.
     let inside = |path: &Path| mounts::resolve_untouched(&path.join("x"));
-    if inside(path).parent().is_none_or(|place| !inside(state_dir).starts_with(place)) {
-        return Ok(());
+    let place = inside(path);
+    let hides = |other: &Path| place.parent().is_some_and(|place| inside(other).starts_with(place));
+    let refused = |why, remedy| Err(Error::refused(text::escaped(path.as_os_str()), why, remedy));
+    if hides(state_dir) {
+        return refused(
+            format!(
+                "the state directory {} lies there: the mount would hide it",
+                state_dir.display()
+            ),
+            "choose another with --state-dir or BELAY_STATE_DIR",
+        );
     }
-    Err(Error::refused(
-        text::escaped(path.as_os_str()),
-        format!("the state directory {} lies there: the mount would hide it", state_dir.display()),
-        "choose another with --state-dir or BELAY_STATE_DIR",
-    ))
+    if let Some(needed) = NEEDED.into_iter().find(|needed| hides(Path::new(needed))) {
+        return refused(
+            format!("belay needs {needed}, which the mount would hide"),
+            "choose another mountpoint",
+        );
+    }
+    Ok(())
 }
 
 /// Takes away what is left on `path` of belays that were killed with their daemons, and says who
@@ -123,7 +137,7 @@ fn free(path: &Path, instances: &[Instance]) -> Option<Holder> {
         match orphan.remove(true, instances) {
             Removed::Now => {
                 say(&format!(
-                    "belay: {shown}: took away the dead mount of a belay that was killed\n"
+                    "belay: {shown}: removed the dead mount that a killed belay had left\n"
                 ));
             }
             Removed::Before => {}

@@ -39,6 +39,7 @@ use options::{Options, Tried};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::cell::Cell;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::Write;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
@@ -66,6 +67,11 @@ pub fn run(options: &Options) -> Result<i32> {
     shim::find()?;
     let short = program.file_name().unwrap_or(name).to_string_lossy().into_owned();
     let profile_path = profile::path(options, &short)?;
+    if let Some(path) = &options.json {
+        // What cannot be written is better known before the study than after it.
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        file.with_context(|| format!("cannot write {}", path.display()))?;
+    }
     let scratch = scratch()?;
     let mut target = target(options, &short, &scratch)?;
     let mut all = blank(options, &short, &target);
@@ -144,11 +150,11 @@ fn conclude(
         profile::write(path, options.force, &profile)?;
         all.profile = Some(path.display().to_string());
     }
+    write!(Out, "{}", table::text(all))?;
     if let Some(path) = &options.json {
         let json = serde_json::to_string_pretty(&all)? + "\n";
         std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
     }
-    write!(Out, "{}", table::text(all))?;
     if let Some(path) = &all.profile {
         writeln!(Out, "profile: {path}")?;
         if options.profile.is_none()

@@ -147,7 +147,7 @@ impl Qualification {
         self.troubles.iter().chain(columns).next()
     }
 
-    /// Chooses the policy: the first right one, unless the study is not whole.
+    /// Chooses the policy: the first right one, unless the study is incomplete.
     pub fn choose(&mut self) {
         let right = self.policies.iter().filter(|column| column.right).map(|column| column.policy);
         self.certified = right.min().filter(|_| self.troubles.is_empty());
@@ -180,7 +180,7 @@ impl Qualification {
         let program = &self.program;
         let Some(policy) = self.certified else {
             let why = if let Some(trouble) = self.troubles.first() {
-                format!("the study is not whole: {trouble}")
+                format!("the study is incomplete: {trouble}")
             } else if let (Some(trouble), false) = (self.trouble(), self.all_wrong()) {
                 format!("not all could be tried: {trouble}")
             } else if self.experiments.iter().all(|e| !e.crash.reached) {

@@ -46,7 +46,7 @@ pub fn probe(target: &Rc<Target>, wanted: Option<u32>) -> Result<Found> {
     {
         ensure!(wanted.is_none(), "user {id} cannot use the mount ({error:#})");
         say(&format!(
-            "belay: operations are done as oneself: user {id} cannot use the mount ({error:#})\n"
+            "belay: operations are done as the current user: user {id} cannot use the mount ({error:#})\n"
         ));
         user = User::Own;
     }

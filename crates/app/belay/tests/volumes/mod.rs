@@ -75,7 +75,8 @@ impl Home {
     /// A volume `v` on `v.img`, with files.
     pub fn filled(options: &str) -> Self {
         let home = Self::new();
-        home.volume(&format!("create v --store @v.img:32M{options}")).expect(0, &["is made"]);
+        home.volume(&format!("create v --store @v.img:32M{options}"))
+            .expect(0, &["created volume"]);
         let mut open = Open::at(&home.at("v.img"));
         open.fill();
         open.checkpoint();

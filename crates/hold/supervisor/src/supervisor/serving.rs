@@ -11,6 +11,7 @@ use super::parts::clients::Wait;
 use crate::clock;
 use crate::clock::SECOND;
 use crate::protocol::Answer;
+use crate::text;
 
 /// How long a mount that serves may take to get its place.
 const PLACE: u64 = 30 * SECOND;
@@ -39,7 +40,7 @@ impl Supervisor {
             }
             self.book.has_served = true;
             self.keep_book();
-            let place = self.known_place();
+            let place = text::escaped(self.known_place().as_ref());
             let place = if place.is_empty() { "a place that belay does not see" } else { &place };
             let name = self.config.command.first().map(|name| name.show()).unwrap_or_default();
             let name = name.rsplit('/').next().unwrap_or_default();

@@ -5,7 +5,7 @@ mod report;
 
 use super::open::{Looked, Named};
 use crate::cli::volume::Check;
-use crate::messages::{Out, say};
+use crate::messages::{Out, is_unheard, say};
 use anyhow::Result;
 use belay_cache::intent;
 use belay_logical::{Error, Logical};
@@ -25,6 +25,17 @@ const UNCHECKED: i32 = 2;
 
 /// Runs it.
 pub fn run(options: &Check) -> Result<i32> {
+    match checked(options) {
+        // What cannot be told is not known to whoever asked.
+        Err(why) if !is_unheard() => {
+            say(&format!("belay: error: {why:#}\n"));
+            Ok(UNCHECKED)
+        }
+        told => told,
+    }
+}
+
+fn checked(options: &Check) -> Result<i32> {
     let mut named = None;
     let found = Named::find(&options.name).and_then(|found| {
         let found = named.insert(found);

@@ -67,17 +67,17 @@ fn bail_quietly() {
 fn tell(options: &Create, definition: &Definition, made: &Made, path: &Path) -> Result<()> {
     let mut out = Out;
     let name = &options.name;
-    writeln!(out, "the volume {name} is made ({})", definition.id)?;
+    writeln!(out, "created volume {name} ({})", definition.id)?;
     for (number, disk) in made.disks.iter().enumerate() {
         let size = bytes(disk.blocks().saturating_mul(BLOCK as u64));
         let new = match made.is_new(disk.path()) {
-            true if options.preallocate => ", a new image, which has its room",
-            true => ", a new image, which takes room as it is used",
+            true if options.preallocate => ", a new image, preallocated",
+            true => ", a new image, which takes up space as it is used",
             false => "",
         };
         writeln!(out, "  store {number}: {}, {size}{new}", disk.path().display())?;
     }
-    writeln!(out, "  its name is in {}", path.display())?;
+    writeln!(out, "  defined in {}", path.display())?;
     for (path, wanted, free) in made.short_of_room() {
         writeln!(
             out,
@@ -153,8 +153,12 @@ impl Made {
                 let disk = FileDisk::open(&path)?;
                 enough(&store.path, disk.blocks().saturating_mul(BLOCK as u64))?;
                 if let Some(what) = signature::of(&disk)?.filter(|_| !options.force) {
+                    let or = match what == signature::STORE {
+                        true => "use it with `belay volume import`, ",
+                        false => "",
+                    };
                     bail!(
-                        "{shown} holds {what}: choose another place, or overwrite it with --force"
+                        "{shown} holds {what}: {or}choose another place, or overwrite it with --force"
                     );
                 }
                 disk
@@ -275,7 +279,7 @@ fn loop_device(path: &Path) -> Option<PathBuf> {
 }
 
 /// The path as it is written down: absolute, and without links as far as it is there.
-fn resolved(path: &Path) -> Result<PathBuf> {
+pub fn resolved(path: &Path) -> Result<PathBuf> {
     let shown = path.display();
     if path.exists() {
         return path.canonicalize().with_context(|| format!("cannot look at {shown}"));

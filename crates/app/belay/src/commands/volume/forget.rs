@@ -32,7 +32,9 @@ pub fn run(options: &Forget) -> Result<i32> {
             "  what was written, and not brought there yet, is in {}: a mount under any name of a definition with the same id has it",
             place.memory().display()
         )?,
-        _ => {}
+        // What is left there is small, and in nobody's way.
+        Some(place) => drop(memory::clear(&place)),
+        None => {}
     }
     Ok(0)
 }

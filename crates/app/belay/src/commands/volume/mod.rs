@@ -5,6 +5,7 @@ mod create;
 mod cut_log;
 mod dump;
 mod forget;
+mod import;
 mod list;
 mod mount;
 mod open;
@@ -21,6 +22,7 @@ use anyhow::Result;
 pub fn run(command: &Command) -> Result<i32> {
     match command {
         Command::Create(options) => create::run(options),
+        Command::Import(options) => import::run(options),
         Command::Mount(options) => mount::run(options),
         Command::Umount(options) => umount(options),
         Command::Status(options) => show(options),

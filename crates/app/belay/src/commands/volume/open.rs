@@ -80,7 +80,10 @@ impl Named {
                 self.path.display()
             ),
             why @ OpenError::InUse(_) => {
-                anyhow!("{why}; unmount the volume {} before", self.name)
+                anyhow!(
+                    "{why}; unmount the volume {} first, or wait for another command on it",
+                    self.name
+                )
             }
             why => anyhow!(why),
         })

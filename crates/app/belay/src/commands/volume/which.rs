@@ -6,7 +6,7 @@ use belay_registry::VolumeName;
 use belay_stack::Role;
 use belay_supervisor::config::Config;
 use belay_supervisor::instances;
-use belay_supervisor::mounts;
+use belay_supervisor::orphans;
 use belay_supervisor::text::{OsText, command_line};
 use rustix::fs::{Mode, OFlags, open};
 use std::path::{Path, PathBuf};
@@ -28,19 +28,18 @@ pub fn mountpoint(state: &StateDir, meant: &Path) -> Result<PathBuf> {
     let name = meant.to_str().and_then(|text| text.parse::<VolumeName>().ok());
     let Some(name) = name.filter(|_| !is_there(meant)) else { return Ok(meant.to_owned()) };
     let instances = instances::list(&state.path()).into_iter();
-    let known: Vec<(bool, Config)> =
-        instances.filter_map(|instance| Some((instance.alive, instance.config()?))).collect();
-    let is_served = |place: &Path| {
-        let at = |one: &Config| one.guessed_mountpoint.as_ref().map(|it| PathBuf::from(&it.0));
-        known.iter().any(|(alive, one)| *alive && at(one).is_some_and(|it| it == place))
-    };
-    let mut places: Vec<PathBuf> = known
-        .iter()
-        .filter_map(|(alive, config)| {
-            let (volume, place) = held(config)?;
-            // What nobody holds any more may still be in its place, unless another mount is.
-            let is_there = *alive || mounts::at(place).is_some() && !is_served(place);
-            (*volume.0 == *name.as_str() && is_there).then(|| place.to_owned())
+    let mut places: Vec<PathBuf> = instances
+        .filter_map(|instance| {
+            let config = instance.config()?;
+            let (volume, place) = held(&config)?;
+            let place = place.to_owned();
+            if *volume.0 != *name.as_str() {
+                return None;
+            }
+            // What nobody holds any more may still be in its place, or anything else may be.
+            let meant = [place.clone()];
+            let is_left = || orphans::of(&instance.dir, Some(&meant)).is_some();
+            (instance.alive || is_left()).then_some(place)
         })
         .collect();
     places.sort();
@@ -48,8 +47,8 @@ pub fn mountpoint(state: &StateDir, meant: &Path) -> Result<PathBuf> {
     match &places[..] {
         [place] => Ok(place.clone()),
         [] => bail!(
-            "no volume {name} is mounted (state directory {}), and no file here has that name; name its mountpoint, which `belay \
-             volume status` shows",
+            "no volume {name} is mounted (state directory {}), and no file here has that name; `belay volume status` shows what is \
+             mounted",
             state.path().display()
         ),
         several => bail!(

@@ -168,7 +168,7 @@ impl Report {
         let harmed = self.harmed();
         writeln!(
             out,
-            "{name} is damaged: {} in {}; the other {} files and directories that have names are unharmed",
+            "{name} is damaged: {} in {}; the other {} files and directories that have names which can be read are unharmed",
             counted(self.findings.len() as u64 + self.unlisted, "finding", "findings"),
             counted(harmed, "file or directory", "files and directories"),
             all.saturating_sub(harmed)
