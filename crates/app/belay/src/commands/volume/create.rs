@@ -279,7 +279,7 @@ fn loop_device(path: &Path) -> Option<PathBuf> {
 }
 
 /// The path as it is written down: absolute, and without links as far as it is there.
-pub fn resolved(path: &Path) -> Result<PathBuf> {
+fn resolved(path: &Path) -> Result<PathBuf> {
     let shown = path.display();
     if path.exists() {
         return path.canonicalize().with_context(|| format!("cannot look at {shown}"));

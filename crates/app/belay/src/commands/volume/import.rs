@@ -1,18 +1,15 @@
 //! `belay volume import`: a volume that has no name here gets one. Its stores say which volume it
 //! is, and what belongs to it; nothing on them is changed.
 
-use super::create::resolved;
+use super::open::checkpoints;
 use crate::cli::volume::Import;
 use crate::messages::Out;
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use belay_disk::{Disk, FileDisk};
+use anyhow::{Context, Result, bail, ensure};
+use belay_disk::FileDisk;
 use belay_registry::{Definition, Listed, Registry, Store, Uuid, VolumeName, definition};
-use belay_store::root::{self, Identity};
+use belay_store::root::Identity;
 use std::io::Write;
-use std::path::{Path, PathBuf};
-
-/// Fewer blocks are no store.
-const SMALLEST: u64 = 256;
+use std::path::PathBuf;
 
 /// Runs it.
 pub fn run(options: &Import) -> Result<i32> {
@@ -25,11 +22,9 @@ pub fn run(options: &Import) -> Result<i32> {
     );
     let mut found = Vec::new();
     for path in &options.stores {
-        let path = path
-            .canonicalize()
-            .with_context(|| format!("cannot use {}", path.display()))
-            .and_then(|path| resolved(&path))?;
-        found.push((identity(&path)?, path));
+        let path = path.canonicalize().with_context(|| format!("cannot use {}", path.display()))?;
+        let (last, _) = checkpoints(&path, &FileDisk::open_read_only(&path)?)?;
+        found.push((last.identity, path));
     }
     let definition = defined(&found)?;
     check_unnamed(&registry, &definition)?;
@@ -43,16 +38,6 @@ pub fn run(options: &Import) -> Result<i32> {
     writeln!(out, "  defined in {}", written.display())?;
     writeln!(out, "next: `belay volume check {name}`, or `belay volume mount {name} DIRECTORY`")?;
     Ok(0)
-}
-
-/// What the store at a path says of itself.
-fn identity(path: &Path) -> Result<Identity> {
-    let shown = path.display();
-    let disk = FileDisk::open_read_only(path)?;
-    ensure!(disk.blocks() >= SMALLEST, "{shown} is too small: there is no store of a volume on it");
-    let all = root::checkpoints(&disk).map_err(|why| anyhow!("{shown}: {why}"))?;
-    let last = all.into_iter().next();
-    last.map(|last| last.identity).with_context(|| format!("{shown}: it has no checkpoint"))
 }
 
 /// The volume of which these are all the stores, in its own order.

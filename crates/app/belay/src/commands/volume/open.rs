@@ -7,7 +7,7 @@ use belay_logical::Logical;
 use belay_registry::{Definition, Registry, Store, Uuid, VolumeName};
 use belay_store::root::{self, Checkpoint};
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Fewer blocks are no store.
 const SMALLEST: u64 = 256;
@@ -112,12 +112,7 @@ impl Named {
     /// volume.
     fn belongs(&self, store: &Store, disk: &impl Disk) -> Result<(Checkpoint, Option<Checkpoint>)> {
         let path = store.path.display();
-        if disk.blocks() < SMALLEST {
-            bail!("{path} is too small: there is no store of a belay volume on it");
-        }
-        let all = root::checkpoints(disk).map_err(|why| anyhow!("{path}: {why}"))?;
-        let mut all = all.into_iter();
-        let Some(found) = all.next() else { bail!("{path}: it has no checkpoint") };
+        let (found, before) = checkpoints(&store.path, disk)?;
         let (volume, own) = (found.identity.volume, found.identity.store);
         let Definition { id, stores } = &self.definition;
         if volume != *id.as_bytes() {
@@ -136,7 +131,7 @@ impl Named {
                 self.path.display()
             );
         }
-        Ok((found, all.next()))
+        Ok((found, before))
     }
 
     /// The path of a store, by its place among the members of the volume.
@@ -144,4 +139,16 @@ impl Named {
         let store = self.definition.stores.get(number);
         store.map_or_else(|| format!("store {number}"), |store| store.path.display().to_string())
     }
+}
+
+/// The last checkpoint on a disk, and the one before, of whichever volume it is a store.
+pub fn checkpoints(path: &Path, disk: &impl Disk) -> Result<(Checkpoint, Option<Checkpoint>)> {
+    let path = path.display();
+    if disk.blocks() < SMALLEST {
+        bail!("{path} is too small: there is no store of a belay volume on it");
+    }
+    let all = root::checkpoints(disk).map_err(|why| anyhow!("{path}: {why}"))?;
+    let mut all = all.into_iter();
+    let Some(last) = all.next() else { bail!("{path}: it has no checkpoint") };
+    Ok((last, all.next()))
 }
