@@ -304,10 +304,10 @@ impl<'a> Worker<'a> {
     fn handle(&mut self, message: &[u8], unique: u64, most_parts: u32) -> Handled {
         let mut fetched = Fetched::default();
         let (mut rounds, mut parts) = (0, 0);
-        let mut progress = lock(&self.serving.state).module.progress(unique);
         while rounds < PATIENCE {
             let serving = self.serving;
             let mut state = lock(&serving.state);
+            let before = state.module.progress(unique);
             let handled = state.module.handle_with(&mut fetched, message, Time::now());
             if matches!(handled, Ok(Outcome::Held(_))) {
                 self.give_turn_away();
@@ -324,7 +324,7 @@ impl<'a> Worker<'a> {
                         return Handled::Done(Some(Outcome::Full));
                     }
                     // What gets on may take as long as it takes.
-                    if std::mem::replace(&mut progress, reached) != reached {
+                    if reached != before {
                         (rounds, parts) = (0, parts + 1);
                         if parts == most_parts {
                             return Handled::Long;

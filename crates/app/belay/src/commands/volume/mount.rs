@@ -56,8 +56,10 @@ pub fn run(options: &VolumeMount) -> Result<i32> {
     let mountpoint = options.mountpoint.canonicalize().with_context(|| {
         format!("cannot mount volume {name} at {}", options.mountpoint.display())
     })?;
-    let is_new = Place::find(definition.id.into_bytes())?.is_none();
-    let place = Place::of(definition.id.into_bytes())?;
+    let id = definition.id.into_bytes();
+    let known = Place::find(id)?;
+    let is_new = known.is_none();
+    let place = known.map_or_else(|| Place::of(id), Ok)?;
     // Successors of its processes would find the mount in their way, and wait for themselves.
     let stores = definition.stores.iter().map(|store| &*store.path);
     for path in stores.chain([place.path()]) {
