@@ -16,11 +16,12 @@ pub mod image;
 pub mod namespace;
 pub mod objects;
 
+use crate::SECRET;
 use belay_cache::{Cleaner, Publisher, Shared};
 use belay_memory::Memory;
 use belay_object::Lower;
 use belay_posix::namespace::{Change, Rename, Set};
-use belay_posix::{Caller, Namespace, ROOT, Result, View};
+use belay_posix::{Caller, Memo, Namespace, ROOT, Result, View};
 
 /// Bytes that say what is wrong. When they are used up, there are zeros.
 #[derive(Clone, Debug)]
@@ -87,7 +88,7 @@ fn request<M: Memory, B: Lower>(
     act: impl FnOnce(&mut Namespace<'_, '_, M, B>) -> Result<(), B::Error>,
 ) -> Result<(), B::Error> {
     let mut view = View::new(publisher, below);
-    act(&mut Namespace::new(&mut view, Caller::default(), &mut 0))?;
+    act(&mut Namespace::new(&mut view, Caller::default(), &mut Memo::default()))?;
     view.commit(7, b"answered")
 }
 
@@ -103,9 +104,11 @@ const PAGES: u8 = 4;
 fn fill<M: Memory + Clone, B: Lower>(shared: &Shared<M>, below: &mut B) {
     let mut publisher =
         Publisher::attach::<B::Error>(shared.clone(), 1).expect("a memory that is whole");
-    let mut hint = 0;
+    let mut memo = Memo::default();
     let mut view = View::new(&mut publisher, below);
-    Namespace::new(&mut view, Caller::default(), &mut hint).format().expect("an empty volume");
+    Namespace::new(&mut view, Caller::default(), &mut memo)
+        .format(SECRET)
+        .expect("an empty volume");
     view.commit(0, b"").expect("room");
     let mut do_it = |act: Act<'_, M, B>| {
         request(&mut publisher, below, act).expect("a request");

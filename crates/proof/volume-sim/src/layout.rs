@@ -5,6 +5,7 @@
 //! are used again at once. What a store says of itself can say so, and so a store that was made by
 //! the command is made again here, before it is mounted.
 
+use crate::SECRET;
 use anyhow::{Context, Result, ensure};
 use belay_disk::FileDisk;
 use belay_logical::Logical;
@@ -92,7 +93,7 @@ fn free_at_once(path: &Path) -> Result<()> {
     let parameters = Layout::FreedAtOnce.parameters();
     let mut volume = Logical::format(identity.volume, vec![(identity.store, &disk)], parameters)
         .with_context(told)?;
-    belay_posix::format(&mut volume, Caller::own()).with_context(told)
+    belay_posix::format(&mut volume, Caller::own(), SECRET).with_context(told)
 }
 
 #[cfg(test)]

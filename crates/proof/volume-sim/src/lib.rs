@@ -44,7 +44,11 @@ pub mod survival;
 pub mod whole;
 
 use belay_cache::Capacity;
+use belay_posix::Secret;
 use rand::Rng;
+
+/// The secret of all volumes here: what happens depends on the seed alone.
+pub const SECRET: Secret = Secret::known(*b"no secret at all");
 
 /// The capacity of a cache that is soon full, or is not.
 pub fn random_capacity(random: &mut Random) -> Capacity {

@@ -11,6 +11,7 @@ pub(crate) mod told;
 pub use acts::{Act, random_act};
 
 use crate::Random;
+use crate::SECRET;
 use crate::disk::{Power, SimDisk};
 use crate::memory::SimMemory;
 use belay_cache::answers::Answers;
@@ -18,7 +19,7 @@ use belay_cache::{Capacity, Cleaner, Layout, Publisher, Shared};
 use belay_logical::Logical;
 use belay_object::ObjectId;
 use belay_posix::check::check;
-use belay_posix::{Caller, Error, Namespace, ROOT, Time, View};
+use belay_posix::{Caller, Error, Memo, Namespace, ROOT, Time, View};
 use belay_store::Parameters;
 use plain::Plain;
 use rand::{Rng, SeedableRng};
@@ -56,7 +57,7 @@ pub struct Compared {
     /// The module, with its view of the memory, while it lives.
     life: Option<(Publisher<SimMemory>, SimMemory)>,
     unique: u64,
-    hint: u64,
+    memo: Memo,
     plain: Plain,
     open: Vec<Open>,
     /// What has no name any more, and is not forgotten.
@@ -89,14 +90,15 @@ impl Compared {
             generation: 1,
             life: None,
             unique: 0,
-            hint: 0,
+            memo: Memo::default(),
             plain: Plain::new(oracle),
             open: Vec::new(),
             nameless: BTreeSet::new(),
             deaths: 0,
             done_by_the_dead: 0,
         };
-        this.request(false, |namespace| namespace.format())?.map_err(|errno| errno.to_string())?;
+        this.request(false, |namespace| namespace.format(SECRET))?
+            .map_err(|errno| errno.to_string())?;
         Ok(this)
     }
 
@@ -127,7 +129,7 @@ impl Compared {
             };
             let mut lower = Logical::open(vec![&self.disk]).map_err(|why| why.to_string())?;
             let mut seen = View::new(&mut publisher, &mut lower);
-            let mut namespace = Namespace::new(&mut seen, caller, &mut self.hint);
+            let mut namespace = Namespace::new(&mut seen, caller, &mut self.memo);
             let acted = act(&mut namespace);
             if may_die && !view.is_dead() && self.random.random_range(0..8) == 0 {
                 // The last stores are those that count.

@@ -1,6 +1,7 @@
 //! A volume that is filled by files, and emptied, by the messages of the kernel.
 
 use crate::Random;
+use crate::SECRET;
 use crate::asked::Asked;
 use crate::disk::SimDisk;
 use crate::memory::SimMemory;
@@ -65,7 +66,7 @@ impl<'d> Stuffed<'d> {
         Shared::new(memory.another(), layout).initialize(lower.epoch() - 1, 0, &room);
         let module = begin(&memory, layout, 1, lower)?;
         let mut this = Self { disk, memory, layout, module, unique: 0, generation: 1 };
-        this.module.format(Caller::default()).map_err(say)?;
+        this.module.format(Caller::default(), SECRET).map_err(say)?;
         this.checkpoint()?;
         Ok(this)
     }

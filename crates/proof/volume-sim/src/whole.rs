@@ -14,6 +14,7 @@ mod stores;
 mod torn;
 
 use crate::Random;
+use crate::SECRET;
 use crate::disk::{Power, SimDisk};
 use crate::memory::SimMemory;
 use crate::outcome::Outcome;
@@ -128,7 +129,8 @@ impl Whole {
         let parameters = Parameters { twin_offset, data, ..Parameters::default().small() };
         let made = Logical::format(ID, named.collect(), parameters);
         let made = made.map_err(|why| why.to_string());
-        belay_posix::format(&mut made?, Caller::default()).map_err(|why| why.to_string())?;
+        belay_posix::format(&mut made?, Caller::default(), SECRET)
+            .map_err(|why| why.to_string())?;
         for disk in &disks {
             disk.sabotage(sabotage);
         }

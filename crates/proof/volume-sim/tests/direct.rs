@@ -66,7 +66,7 @@ impl<'d> Tested<'d> {
         let shared = Shared::new(memory.another(), layout);
         shared.initialize(below.epoch() - 1, 0, &below.room().unwrap());
         let (mut module, view) = attach(&memory, layout, 1, below);
-        module.format(Caller::default()).unwrap();
+        module.format(Caller::default(), belay_volume_sim::SECRET).unwrap();
         let cleaner = Cleaner::new(shared);
         let (life, unique) = (1, 0);
         let mut this = Self { disk, memory, layout, module, view, cleaner, life, unique, file: 0 };

@@ -6,10 +6,11 @@ use belay_cache::{Capacity, Cleaner, Layout, Publisher, Shared};
 use belay_logical::Logical;
 use belay_object::{Lower, ObjectId, PAGE};
 use belay_posix::namespace::Rename;
-use belay_posix::{Caller, Namespace, ROOT, View};
+use belay_posix::{Caller, Memo, Namespace, ROOT, View};
 use belay_store::roles::Role;
 use belay_store::{Parameters, Store};
 use belay_volume_sim::Random;
+use belay_volume_sim::SECRET;
 use belay_volume_sim::disk::{Fault, Power, SimDisk};
 use belay_volume_sim::memory::SimMemory;
 use rand::SeedableRng;
@@ -38,7 +39,7 @@ struct Tested {
     shared: Shared<SimMemory>,
     cleaner: Cleaner<SimMemory>,
     publisher: Publisher<SimMemory>,
-    hint: u64,
+    memo: Memo,
     unique: u64,
 }
 
@@ -49,7 +50,7 @@ impl Tested {
         act: impl FnOnce(&mut Namespace<'_, '_, SimMemory, Below<'_>>) -> T,
     ) -> T {
         let mut view = View::new(&mut self.publisher, below);
-        let done = act(&mut Namespace::new(&mut view, Caller::default(), &mut self.hint));
+        let done = act(&mut Namespace::new(&mut view, Caller::default(), &mut self.memo));
         self.unique += 2;
         view.commit(self.unique, b"").unwrap();
         done
@@ -85,8 +86,8 @@ fn volume(disk: &SimDisk) -> (Tested, ObjectId, ObjectId) {
     shared.initialize(below.epoch() - 1, 0, &below.room().unwrap());
     let cleaner = Cleaner::new(shared.clone());
     let publisher = attach(&shared, 1);
-    let mut tested = Tested { shared, cleaner, publisher, hint: 0, unique: 0 };
-    tested.ask(&mut below, |namespace| namespace.format().unwrap());
+    let mut tested = Tested { shared, cleaner, publisher, memo: Memo::default(), unique: 0 };
+    tested.ask(&mut below, |namespace| namespace.format(SECRET).unwrap());
     let made: Vec<ObjectId> = (0..FILES)
         .map(|number| {
             let made = tested.ask(&mut below, |namespace| {
@@ -188,7 +189,7 @@ fn nothing_is_dropped_for_a_read_that_fails_once() {
         shared.initialize(below.epoch() - 1, next, &below.room().unwrap());
         let cleaner = Cleaner::new(shared.clone());
         let publisher = attach(&shared, 1);
-        let mut tested = Tested { shared, cleaner, publisher, hint: 0, unique: 0 };
+        let mut tested = Tested { shared, cleaner, publisher, memo: Memo::default(), unique: 0 };
         for object in [first, last] {
             tested.write(&mut below, object, 2);
         }

@@ -81,7 +81,7 @@ impl<'d> Tested<'d> {
         shared.initialize(below.epoch() - 1, 0, &below.room().unwrap());
         let kept = [1 << 14, 1 << 18, 1 << 22][random.random_range(0..3)];
         let mut module = Module::new(publisher(&shared, 1, kept), Fetched::waiting_for(below));
-        module.format(Caller::default()).unwrap();
+        module.format(Caller::default(), belay_volume_sim::SECRET).unwrap();
         let below = std::mem::take(module.below()).into_below().unwrap();
         let (files, names) = Default::default();
         let (generation, unique, lacked, overtaken) = (1, 0, 0, 0);

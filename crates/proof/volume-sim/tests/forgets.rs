@@ -49,7 +49,7 @@ fn files_with_names_are_forgotten_without_being_looked_at() {
         Publisher::attach::<Miss<belay_logical::Error>>(shared.clone(), 1).unwrap(),
         Fetched::waiting_for(below),
     );
-    module.format(Caller::default()).unwrap();
+    module.format(Caller::default(), belay_volume_sim::SECRET).unwrap();
     below = std::mem::take(module.below()).into_below().unwrap();
     let mut unique = 0;
     let mut ids = |nodeid| {

@@ -80,7 +80,7 @@ fn what_is_renamed_over_a_file_has_its_data() {
     use belay_cache::intent::replay;
     use belay_cache::{Capacity, Cleaner, Layout, Publisher, Shared};
     use belay_object::{Lower, ObjectId, PAGE};
-    use belay_posix::{Caller, Namespace, ROOT, View};
+    use belay_posix::{Caller, Memo, Namespace, ROOT, View};
     use belay_volume_sim::hostile::objects::Objects;
     use belay_volume_sim::memory::SimMemory;
     use std::convert::Infallible;
@@ -91,17 +91,17 @@ fn what_is_renamed_over_a_file_has_its_data() {
     shared.initialize(0, 0, &below.room().unwrap());
     let cleaner = Cleaner::new(shared.clone());
     let mut publisher = Publisher::attach::<Infallible>(shared, 1).unwrap();
-    let mut hint = 0;
+    let mut memo = Memo::default();
     let mut ask =
         |below: &mut Objects,
          act: &dyn Fn(&mut Namespace<'_, '_, SimMemory, Objects>) -> ObjectId| {
             let mut view = View::new(&mut publisher, below);
-            let object = act(&mut Namespace::new(&mut view, Caller::default(), &mut hint));
+            let object = act(&mut Namespace::new(&mut view, Caller::default(), &mut memo));
             view.commit(2, b"").unwrap();
             object
         };
     ask(&mut below, &|namespace| {
-        namespace.format().unwrap();
+        namespace.format(belay_volume_sim::SECRET).unwrap();
         ROOT
     });
     let make = |namespace: &mut Namespace<'_, '_, _, _>, name: &[u8], byte: u8| {

@@ -10,8 +10,9 @@ mod tree;
 
 use crate::attributes::{Kind, Metadata};
 use crate::directory::Entry;
-use crate::own::{FIRST, ORPHANS, ROOT};
-use belay_object::{Attributes, Lower, ObjectId};
+use crate::own::{FIRST, ORPHANS, ROOT, SECRET};
+use crate::secret::Secret;
+use belay_object::{Attributes, Lower, ObjectId, PAGE};
 use roaring::RoaringTreemap;
 use std::collections::{BTreeMap, BTreeSet};
 use tree::Tree;
@@ -73,6 +74,8 @@ struct Checker<'c, B> {
     links: BTreeMap<ObjectId, (u32, u32)>,
     /// Directories that are to be looked at: which, and what is known of them.
     ahead: Vec<(ObjectId, usize, Known)>,
+    /// The volume's secret, if it can be had.
+    secret: Option<Secret>,
 }
 
 /// Looks at all names and objects. `objects`: those that the layer below has; `wanted`: those whose
@@ -111,7 +114,9 @@ fn run<B: Lower>(
         places: Vec::new(),
         links: BTreeMap::new(),
         ahead: Vec::new(),
+        secret: None,
     };
+    checker.secret();
     checker.names();
     checker.orphans();
     checker.links();
@@ -154,6 +159,21 @@ impl<B: Lower> Checker<'_, B> {
         [b"/".as_slice(), &parts.join(&b'/')].concat()
     }
 
+    /// Without the secret no name is found that is looked for.
+    fn secret(&mut self) {
+        let mut page = [0; PAGE];
+        let found = self.known(SECRET).and_then(|known| match known.size < PAGE as u64 {
+            true => Err("it is missing".to_owned()),
+            false => self.below.read(SECRET, 0, &mut page).map_err(|why| why.to_string()),
+        });
+        match found {
+            Ok(()) => self.secret = Secret::from_page(&page),
+            Err(why) => {
+                self.add(Some(SECRET), None, why);
+            }
+        }
+    }
+
     /// All that can be reached from the directory at the top.
     fn names(&mut self) {
         self.places.push((0, Box::default()));
@@ -183,7 +203,7 @@ impl<B: Lower> Checker<'_, B> {
     }
 
     fn directory(&mut self, directory: ObjectId, place: usize, known: &Known) {
-        let mut tree = Tree::new(directory, known.size);
+        let mut tree = Tree::new(directory, known.size, self.secret);
         let (mut count, mut below) = (0, 0);
         while let Some(entries) = tree.next(self.below) {
             count += entries.len() as u64;
@@ -314,7 +334,7 @@ impl<B: Lower> Checker<'_, B> {
                 return self.add(Some(ORPHANS), None, what);
             }
         };
-        let (mut tree, mut entries) = (Tree::new(ORPHANS, known.size), Vec::new());
+        let (mut tree, mut entries) = (Tree::new(ORPHANS, known.size, self.secret), Vec::new());
         while let Some(more) = tree.next(self.below) {
             entries.extend(more);
         }

@@ -8,11 +8,11 @@
 //! page.
 
 use crate::error::{Error, Result};
+use crate::secret::Secret;
 use crate::view::{Page, View};
 use belay_memory::Memory;
 use belay_object::{Lower, ObjectId, PAGE};
 use rustix::io::Errno;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,11 +45,6 @@ pub(crate) const DEEPEST: usize = 8;
 
 /// The first key that a name can have.
 pub(crate) const FIRST: u64 = 16;
-
-pub(crate) fn hash(directory: ObjectId, name: &[u8]) -> u64 {
-    let hash = xxh3_64_with_seed(name, directory.0) >> 3;
-    hash.max(FIRST)
-}
 
 /// A page of a directory, taken apart.
 pub(crate) enum Node {
@@ -193,10 +188,11 @@ fn way<M: Memory, B: Lower>(
 /// Those of reading.
 pub fn find<M: Memory, B: Lower>(
     view: &mut View<'_, M, B>,
+    secret: Secret,
     directory: ObjectId,
     name: &[u8],
 ) -> Result<Option<Entry>, B::Error> {
-    let hash = hash(directory, name);
+    let hash = secret.hash(directory, name);
     let mut key = hash;
     while key < hash + PROBES {
         let way = way(view, directory, key)?;
@@ -220,16 +216,15 @@ pub fn find<M: Memory, B: Lower>(
 /// `ENOSPC` if too many names have this hash; those of reading.
 pub fn insert<M: Memory, B: Lower>(
     view: &mut View<'_, M, B>,
+    secret: Secret,
     directory: ObjectId,
-    name: &[u8],
-    object: ObjectId,
-    kind: u8,
+    (name, object, kind): (&[u8], ObjectId, u8),
 ) -> Result<(), B::Error> {
     if view.size(directory)? == 0 {
         view.set_size(directory, PAGE as u64)?;
         view.new_page(directory, 0)?;
     }
-    let hash = hash(directory, name);
+    let hash = secret.hash(directory, name);
     for key in hash..hash + PROBES {
         let mut way = way(view, directory, key)?;
         let at = way.entries.partition_point(|entry| entry.key < key);

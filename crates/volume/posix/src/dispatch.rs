@@ -20,8 +20,9 @@ pub use direct::Direct;
 
 use crate::attributes::{BLOCKS, CHARACTERS, DIRECTORY, FIFO, FILE, SOCKET, TYPE, Time};
 use crate::error::Error;
-use crate::namespace::{Caller, Change, Namespace, Rename};
+use crate::namespace::{Caller, Change, Memo, Namespace, Rename};
 use crate::own::ROOT;
+use crate::secret::Secret;
 use crate::view::View;
 use answers::{attr_out, create_out, damaged_out, entry_out, message, statfs_out, times};
 use belay_cache::Publisher;
@@ -62,7 +63,7 @@ pub enum Outcome {
 pub struct Module<M: Memory, B: Lower> {
     publisher: Publisher<M>,
     below: B,
-    hint: u64,
+    memo: Memo,
     /// FALLOCATEs that were put aside in their middle, and how far they are.
     begun: BTreeMap<u64, u64>,
 }
@@ -85,7 +86,7 @@ const SHORT: Errno = Errno::INVAL;
 impl<M: Memory, B: Lower> Module<M, B> {
     /// One that has just begun.
     pub fn new(publisher: Publisher<M>, below: B) -> Self {
-        Self { publisher, below, hint: 0, begun: BTreeMap::new() }
+        Self { publisher, below, memo: Memo::default(), begun: BTreeMap::new() }
     }
 
     /// How far a request is that was put aside in its middle; `None` if it has nothing of it behind
@@ -112,9 +113,9 @@ impl<M: Memory, B: Lower> Module<M, B> {
     ///
     /// # Errors
     /// Those of the cache.
-    pub fn format(&mut self, caller: Caller) -> crate::Result<(), B::Error> {
+    pub fn format(&mut self, caller: Caller, secret: Secret) -> crate::Result<(), B::Error> {
         let mut view = View::new(&mut self.publisher, &mut self.below);
-        Namespace::new(&mut view, caller, &mut self.hint).format()?;
+        Namespace::new(&mut view, caller, &mut self.memo).format(secret)?;
         view.commit(0, b"")
     }
 
@@ -128,7 +129,7 @@ impl<M: Memory, B: Lower> Module<M, B> {
         let mut failed = Vec::new();
         for orphan in self.orphans()? {
             let mut view = View::new(&mut self.publisher, &mut self.below);
-            let mut namespace = Namespace::new(&mut view, Caller::default(), &mut self.hint);
+            let mut namespace = Namespace::new(&mut view, Caller::default(), &mut self.memo);
             let removed = namespace.forget(orphan);
             match removed.and_then(|_| view.commit(0, b"")) {
                 Ok(()) => {}
@@ -147,7 +148,7 @@ impl<M: Memory, B: Lower> Module<M, B> {
     /// Those of reading.
     pub fn orphans(&mut self) -> crate::Result<Vec<ObjectId>, B::Error> {
         let mut view = View::new(&mut self.publisher, &mut self.below);
-        Namespace::new(&mut view, Caller::default(), &mut self.hint).orphans(usize::MAX)
+        Namespace::new(&mut view, Caller::default(), &mut self.memo).orphans(usize::MAX)
     }
 
     /// Handles a message. A request that was published by an earlier life is answered without it.
@@ -203,12 +204,12 @@ impl<M: Memory, B: Lower> Module<M, B> {
 
     fn remove_forgotten(&mut self, unique: u64, nodes: &[ObjectId]) -> crate::Result<(), B::Error> {
         let mut view = View::new(&mut self.publisher, &mut self.below);
-        let mut namespace = Namespace::new(&mut view, Caller::default(), &mut self.hint);
+        let mut namespace = Namespace::new(&mut view, Caller::default(), &mut self.memo);
         let nodes = namespace.maybe_nameless(nodes)?;
         let mut rest = nodes.iter();
         loop {
             let mut view = View::new(&mut self.publisher, &mut self.below);
-            let mut namespace = Namespace::new(&mut view, Caller::default(), &mut self.hint);
+            let mut namespace = Namespace::new(&mut view, Caller::default(), &mut self.memo);
             let mut removed = 0;
             while removed < MOST_FORGOTTEN
                 && let Some(node) = rest.next()
@@ -240,7 +241,7 @@ impl<M: Memory, B: Lower> Module<M, B> {
             return Ok((self.allocate(request, node, caller)?, None));
         }
         let mut view = View::new(&mut self.publisher, &mut self.below);
-        let mut namespace = Namespace::new(&mut view, caller, &mut self.hint);
+        let mut namespace = Namespace::new(&mut view, caller, &mut self.memo);
         let body = answer(&mut namespace, request, node)?;
         let unique = request.header.unique;
         if direct::is_direct(request) {

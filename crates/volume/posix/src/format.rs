@@ -2,7 +2,8 @@
 //! yet: a cache of this process alone does.
 
 use crate::error::Result;
-use crate::namespace::{Caller, Namespace};
+use crate::namespace::{Caller, Memo, Namespace};
+use crate::secret::Secret;
 use crate::view::View;
 use belay_cache::{Capacity, Cleaner, Layout, Publisher, Shared};
 use belay_object::Lower;
@@ -18,7 +19,7 @@ const CAPACITY: Capacity = Capacity { frames: 64, slots: 16 };
 ///
 /// # Errors
 /// Those of the layer below, above all that it has no room.
-pub fn format<B: Lower>(below: &mut B, caller: Caller) -> Result<(), B::Error> {
+pub fn format<B: Lower>(below: &mut B, caller: Caller, secret: Secret) -> Result<(), B::Error> {
     let layout = Layout::new(CAPACITY);
     let memory = Mapping::blank(layout.words * 8);
     let memory = memory.map_err(|why| Errno::from_io_error(&why).unwrap_or(Errno::NOMEM))?;
@@ -29,7 +30,7 @@ pub fn format<B: Lower>(below: &mut B, caller: Caller) -> Result<(), B::Error> {
     shared.initialize(epoch.saturating_sub(1), first, &room);
     let mut publisher = Publisher::attach::<B::Error>(shared.clone(), 1)?;
     let mut view = View::new(&mut publisher, below);
-    Namespace::new(&mut view, caller, &mut 0).format()?;
+    Namespace::new(&mut view, caller, &mut Memo::default()).format(secret)?;
     view.commit(0, b"")?;
     Cleaner::new(shared).checkpoint(below)?;
     Ok(())

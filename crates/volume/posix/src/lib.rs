@@ -30,11 +30,13 @@ mod format;
 pub mod ids;
 pub mod namespace;
 mod own;
+mod secret;
 pub mod view;
 
 pub use attributes::{Kind, Metadata, Time};
 pub use error::{Error, Result};
 pub use format::format;
-pub use namespace::{Caller, Namespace};
-pub use own::{FIRST, IDS, ORPHANS, ROOT};
+pub use namespace::{Caller, Memo, Namespace};
+pub use own::{FIRST, IDS, ORPHANS, ROOT, SECRET};
+pub use secret::Secret;
 pub use view::View;

@@ -12,7 +12,8 @@ use crate::attributes::{DIRECTORY, Kind, LINK, Metadata, TYPE, Time};
 use crate::directory::{self, Entry};
 use crate::error::Result;
 use crate::ids;
-use crate::own::{FIRST, IDS, ORPHANS, ROOT};
+use crate::own::{FIRST, IDS, ORPHANS, ROOT, SECRET};
+use crate::secret::Secret;
 use crate::view::View;
 use belay_memory::Memory;
 use belay_object::{Class, Lower, ObjectId, PAGE, Room};
@@ -80,19 +81,28 @@ pub struct Usage {
 const FILES_A_BLOCK: u64 = 16;
 /// The most names that a file can have.
 const MOST_LINKS: u32 = 1_000_000_000;
+
+/// What is kept from one request to the next. Another life of the module finds it out again.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Memo {
+    /// Where the next free number is looked for.
+    next: u64,
+    /// The volume's secret.
+    secret: Option<Secret>,
+}
+
 /// One request on the namespace.
 #[derive(Debug)]
 pub struct Namespace<'n, 'v, M: Memory, B: Lower> {
     view: &'n mut View<'v, M, B>,
     caller: Caller,
-    /// Where the next free number is looked for.
-    hint: &'n mut u64,
+    memo: &'n mut Memo,
 }
 
 impl<'n, 'v, M: Memory, B: Lower> Namespace<'n, 'v, M, B> {
     /// A request of that caller's.
-    pub fn new(view: &'n mut View<'v, M, B>, caller: Caller, hint: &'n mut u64) -> Self {
-        Self { view, caller, hint }
+    pub fn new(view: &'n mut View<'v, M, B>, caller: Caller, memo: &'n mut Memo) -> Self {
+        Self { view, caller, memo }
     }
 
     /// Who makes it.
@@ -105,10 +115,12 @@ impl<'n, 'v, M: Memory, B: Lower> Namespace<'n, 'v, M, B> {
     ///
     /// # Errors
     /// Those of the cache.
-    pub fn format(&mut self) -> Result<(), B::Error> {
+    pub fn format(&mut self, secret: Secret) -> Result<(), B::Error> {
         let own = self.fresh(DIRECTORY | 0o700, 0);
-        self.view.make(IDS, Class::Metadata, own);
-        self.view.make(ORPHANS, Class::Metadata, own);
+        for object in [IDS, ORPHANS, SECRET] {
+            self.view.make(object, Class::Metadata, own);
+        }
+        secret.write(self.view)?;
         let mut root = self.fresh(DIRECTORY | 0o755, 0);
         root.parent = ROOT;
         self.view.make(ROOT, Class::Metadata, root);
@@ -193,7 +205,20 @@ impl<'n, 'v, M: Memory, B: Lower> Namespace<'n, 'v, M, B> {
 
     fn entry(&mut self, parent: ObjectId, name: &[u8]) -> Result<Entry, B::Error> {
         check_name(name)?;
-        Ok(directory::find(self.view, parent, name)?.ok_or(Errno::NOENT)?)
+        Ok(self.find(parent, name)?.ok_or(Errno::NOENT)?)
+    }
+
+    fn find(&mut self, parent: ObjectId, name: &[u8]) -> Result<Option<Entry>, B::Error> {
+        let secret = self.secret()?;
+        directory::find(self.view, secret, parent, name)
+    }
+
+    fn secret(&mut self) -> Result<Secret, B::Error> {
+        if let Some(secret) = self.memo.secret {
+            return Ok(secret);
+        }
+        let secret = Secret::read(self.view)?;
+        Ok(*self.memo.secret.insert(secret))
     }
 
     /// Makes a file of any kind but a symbolic link.
@@ -212,11 +237,11 @@ impl<'n, 'v, M: Memory, B: Lower> Namespace<'n, 'v, M, B> {
         if above.links == 0 {
             return Err(Errno::NOENT.into());
         }
-        if directory::find(self.view, parent, name)?.is_some() {
+        if self.find(parent, name)?.is_some() {
             return Err(Errno::EXIST.into());
         }
         let is_directory = mode & TYPE == DIRECTORY;
-        let object = ids::take(self.view, self.hint)?;
+        let object = ids::take(self.view, &mut self.memo.next)?;
         let mut new = self.fresh(mode, device);
         if above.mode & 0o2000 != 0 {
             new.gid = above.gid;
@@ -294,7 +319,7 @@ impl<'n, 'v, M: Memory, B: Lower> Namespace<'n, 'v, M, B> {
         if node.metadata.links >= MOST_LINKS {
             return Err(Errno::MLINK.into());
         }
-        if directory::find(self.view, parent, name)?.is_some() {
+        if self.find(parent, name)?.is_some() {
             return Err(Errno::EXIST.into());
         }
         let now = self.caller.now;

@@ -5,7 +5,7 @@ use belay_cache::{Capacity, Cleaner, Layout, Publisher, Shared};
 use belay_disk::FileDisk;
 use belay_logical::Logical;
 use belay_object::ObjectId;
-use belay_posix::{Caller, Namespace, ROOT, View};
+use belay_posix::{Caller, Memo, Namespace, ROOT, View};
 use belay_sys::Mapping;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -101,7 +101,7 @@ pub struct Open {
     publisher: Publisher<Memory>,
     cleaner: Cleaner<Memory>,
     logical: Logical<FileDisk>,
-    hint: u64,
+    memo: Memo,
 }
 
 /// Names in the directory `many`: several pages of them.
@@ -118,7 +118,7 @@ impl Open {
         shared.initialize(logical.epoch() - 1, first, &room);
         let publisher = Publisher::attach::<belay_logical::Error>(shared.clone(), 1);
         let publisher = publisher.expect("publisher");
-        Self { publisher, cleaner: Cleaner::new(shared), logical, hint: 0 }
+        Self { publisher, cleaner: Cleaner::new(shared), logical, memo: Memo::default() }
     }
 
     /// Does something.
@@ -127,7 +127,7 @@ impl Open {
         act: impl FnOnce(&mut Names<'_, '_>) -> belay_posix::Result<T, belay_logical::Error>,
     ) -> T {
         let mut view = View::new(&mut self.publisher, &mut self.logical);
-        let mut names = Namespace::new(&mut view, Caller::default(), &mut self.hint);
+        let mut names = Namespace::new(&mut view, Caller::default(), &mut self.memo);
         let done = act(&mut names).expect("act");
         view.commit(0, b"").expect("commit");
         done

@@ -47,7 +47,7 @@ impl<'d> Kernel<'d> {
         let publisher = Publisher::attach::<belay_logical::Error>(shared.clone(), 1);
         let mut module = Module::new(publisher.unwrap().keeping(1 << 20), below);
         if upto == 0 {
-            module.format(Caller::default()).unwrap();
+            module.format(Caller::default(), belay_volume_sim::SECRET).unwrap();
         }
         let cleaner = Cleaner::new(shared.clone());
         Self { module, cleaner, shared, generation: 1, unique: 0, uid: 0, again: 0 }

@@ -4,6 +4,7 @@
 use crate::directory::{self, DEEPEST, Entry, FIRST, Node, PROBES};
 use crate::namespace::check_name;
 use crate::own::ORPHANS;
+use crate::secret::Secret;
 use belay_object::{Lower, ObjectId, PAGE};
 use roaring::RoaringTreemap;
 
@@ -18,6 +19,8 @@ pub struct Tree {
     last: Vec<(u64, Vec<u8>)>,
     /// What is wrong.
     pub wrong: Vec<String>,
+    /// By which the names are hashed, if it is known.
+    secret: Option<Secret>,
 }
 
 /// A page, the keys that belong into it, and how many there are above it.
@@ -32,13 +35,13 @@ struct Page {
 const MOST: usize = 8;
 
 impl Tree {
-    /// That of a directory of so many bytes.
-    pub fn new(directory: ObjectId, size: u64) -> Self {
+    /// That of a directory of so many bytes, whose names are hashed by that secret.
+    pub fn new(directory: ObjectId, size: u64, secret: Option<Secret>) -> Self {
         let pages = size.div_ceil(PAGE as u64);
         let top = Page { page: 0, from: 0, to: u64::MAX, depth: 0 };
         let ahead = if pages > 0 { vec![top] } else { Vec::new() };
         let (seen, last, wrong) = (RoaringTreemap::new(), Vec::new(), Vec::new());
-        Self { directory, pages, seen, ahead, last, wrong }
+        Self { directory, pages, seen, ahead, last, wrong, secret }
     }
 
     fn add(&mut self, what: String) {
@@ -108,8 +111,9 @@ impl Tree {
         if self.directory != ORPHANS && check_name(&entry.name).is_err() {
             self.add(format!("{name:?} is no name"));
         }
-        let hash = directory::hash(self.directory, &entry.name);
-        if entry.key < FIRST || !(hash..hash + PROBES).contains(&entry.key) {
+        let hash = self.secret.map(|secret| secret.hash(self.directory, &entry.name));
+        let is_found = |hash| (hash..hash + PROBES).contains(&entry.key);
+        if entry.key < FIRST || !hash.is_none_or(is_found) {
             self.add(format!("{name:?} is not found where it is"));
         }
         self.last.retain(|(key, _)| key.saturating_add(PROBES) > entry.key);

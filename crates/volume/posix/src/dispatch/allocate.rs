@@ -24,7 +24,7 @@ impl<M: Memory, B: Lower> Module<M, B> {
         let mut at = self.progress(unique).unwrap_or(asked.offset);
         loop {
             let mut view = View::new(&mut self.publisher, &mut self.below);
-            let mut namespace = Namespace::new(&mut view, caller, &mut self.hint);
+            let mut namespace = Namespace::new(&mut view, caller, &mut self.memo);
             let more = namespace.allocate(node, at, end.saturating_sub(at), asked.mode)?;
             // The request is done with the last of them.
             view.commit(if more.is_some() { 0 } else { unique }, b"")?;

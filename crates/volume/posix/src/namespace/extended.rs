@@ -114,7 +114,7 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
             }
             (Some(at), _) => at,
             (None, _) => {
-                let at = ids::take(self.view, self.hint)?;
+                let at = ids::take(self.view, &mut self.memo.next)?;
                 let mut new = self.fresh(0, 0);
                 new.parent = object;
                 self.view.make(at, Class::Metadata, new);

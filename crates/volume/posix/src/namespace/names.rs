@@ -72,7 +72,8 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         object: ObjectId,
         mode: u32,
     ) -> Result<(), B::Error> {
-        directory::insert(self.view, parent, name, object, (mode >> 12) as u8)?;
+        let secret = self.secret()?;
+        directory::insert(self.view, secret, parent, (name, object, (mode >> 12) as u8))?;
         self.touch(parent, i32::from(mode & TYPE == DIRECTORY))
     }
 
@@ -142,7 +143,9 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         if metadata.links > 0 {
             return Ok(());
         }
-        directory::insert(self.view, ORPHANS, &object.0.to_le_bytes(), object, 0)
+        let secret = self.secret()?;
+        let name = object.0.to_le_bytes();
+        directory::insert(self.view, secret, ORPHANS, (&name, object, 0))
     }
 
     fn remove_object(&mut self, object: ObjectId) -> Result<(), B::Error> {
@@ -158,7 +161,7 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
     /// `ESTALE` if there is none; those of reading.
     pub fn forget(&mut self, object: ObjectId) -> Result<bool, B::Error> {
         let name = object.0.to_le_bytes();
-        let Some(entry) = directory::find(self.view, ORPHANS, &name)? else { return Ok(false) };
+        let Some(entry) = self.find(ORPHANS, &name)? else { return Ok(false) };
         if self.node(object)?.metadata.links > 0 {
             return Ok(false);
         }
@@ -203,7 +206,7 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         let target = self.directory(to)?;
         let entry = self.entry(from, name)?;
         check_name(new_name)?;
-        let there = directory::find(self.view, to, new_name)?;
+        let there = self.find(to, new_name)?;
         if target.links == 0 {
             return Err(Errno::NOENT.into());
         }
@@ -212,11 +215,13 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
             (Rename::Exchange, None) => return Err(Errno::NOENT.into()),
             _ => {}
         }
-        // A directory may not come below itself.
-        if is_directory(&entry) && self.is_below(to, entry.object)? {
+        // A directory may not come below itself, for which it must leave the one that it is in.
+        let moves = from != to;
+        if moves && is_directory(&entry) && self.is_below(to, entry.object)? {
             return Err(Errno::INVAL.into());
         }
         if let Some(there) = &there
+            && moves
             && is_directory(there)
             && self.is_below(from, there.object)?
         {

@@ -10,7 +10,7 @@ use anyhow::Result;
 use belay_cache::intent;
 use belay_logical::{Error, Logical};
 use belay_object::ObjectId;
-use belay_posix::{IDS, ORPHANS, ROOT, check};
+use belay_posix::{IDS, ORPHANS, ROOT, SECRET, check};
 use belay_stack::Place;
 use belay_store::Error as Damage;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -146,6 +146,9 @@ fn in_own(object: Option<ObjectId>, what: String) -> String {
     match object {
         Some(IDS) => format!("the list of the objects' numbers: {what}"),
         Some(ORPHANS) => format!("the list of files that were removed while in use: {what}"),
+        Some(SECRET) => {
+            format!("the secret of the names' hash, without which no name is found: {what}")
+        }
         Some(ROOT) => format!("the directory at the top: {what}"),
         _ => what,
     }

@@ -7,7 +7,7 @@ use crate::signature;
 use anyhow::{Context, Result, anyhow, bail};
 use belay_disk::{BLOCK, Disk, FileDisk, ZEROS};
 use belay_logical::Logical;
-use belay_posix::Caller;
+use belay_posix::{Caller, Secret};
 use belay_registry::{Definition, Registry, Store, Uuid, definition};
 use belay_store::{DataMode, Geometry, Parameters};
 use belay_supervisor::text::bytes;
@@ -182,7 +182,8 @@ impl Made {
         let disks = named.into_iter().map(|(id, disk)| (id.into_bytes(), disk)).collect();
         let mut logical =
             Logical::format(id.into_bytes(), disks, parameters).map_err(|why| self.failed(why))?;
-        belay_posix::format(&mut logical, Caller::own()).map_err(|why| self.failed(why))?;
+        let secret = Secret::random().context("there are no random numbers for its secret")?;
+        belay_posix::format(&mut logical, Caller::own(), secret).map_err(|why| self.failed(why))?;
         for path in &self.new {
             // So that it has its name after a power failure.
             let folder = path.parent().unwrap_or(Path::new("/"));
@@ -293,7 +294,7 @@ fn resolved(path: &Path) -> Result<PathBuf> {
         .zip(absolute.file_name())
         .with_context(|| format!("{shown} is no path of a file"))?;
     let folder = folder.canonicalize().with_context(|| {
-        format!("cannot make {shown}: {} is not there; make the folder before", folder.display())
+        format!("cannot make {shown}: {} is not there; make the folder first", folder.display())
     })?;
     Ok(folder.join(name))
 }

@@ -7,7 +7,7 @@ use belay_cache::appended::{Part, parts};
 use belay_disk::Block;
 use belay_logical::{Logical, mapping};
 use belay_object::{Lower, ObjectId, Operation, Transaction};
-use belay_posix::{IDS, Kind, Metadata, ORPHANS, directory};
+use belay_posix::{IDS, Kind, Metadata, ORPHANS, SECRET, directory};
 use belay_store::layout::{self, Group, INODES, Inode, MAGIC, Root};
 use belay_store::roles::{Found, Role};
 use belay_store::{FileId, Pointer, Store, intent, resync};
@@ -248,8 +248,14 @@ fn of_mapping(number: u64, content: &Block) -> Value {
 /// A page of an object, as what the namespace has there.
 fn of_object(logical: &mut Logical<Looked>, object: ObjectId, content: &Block) -> Value {
     let hex = || json!({ "bytes": show::lines(content) });
-    if object == IDS {
-        return json!({ "of": "the list of the objects' numbers", "taken": runs(content, 0) });
+    match object {
+        IDS => {
+            return json!({ "of": "the list of the objects' numbers", "taken": runs(content, 0) });
+        }
+        SECRET => {
+            return json!({ "of": "the secret of the names' hash", "bytes": show::lines(content) });
+        }
+        _ => {}
     }
     let found = Lower::attributes(logical, object).ok().flatten();
     let metadata = found.and_then(|found| Metadata::from_bytes(&found.attributes));
