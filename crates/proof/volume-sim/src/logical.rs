@@ -147,6 +147,7 @@ impl Volume {
             Err(_) if self.power.is_off() => return Ok(()),
             opened => opened.map_err(say)?,
         };
+        volume.begin_branch(self.random.random());
         for _ in 0..count {
             let done = match self.random.random_range(0..seldom) {
                 0 => {

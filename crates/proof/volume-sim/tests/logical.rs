@@ -37,6 +37,54 @@ fn stores_agree_on_a_checkpoint_wherever_they_end() {
     assert!(seeds.end - seeds.start == 1 || operations > 1000 && rolled_back > 3);
 }
 
+/// A volume and a copy of it go on apart from each other, and are mixed then: that is found before
+/// anything is written, however far both went.
+#[test]
+fn stores_of_copies_that_went_different_ways_are_refused() {
+    let disks = [SimDisk::new(2000), SimDisk::new(2000)];
+    let stores = [1, 2].map(|store| [store; 16]).into_iter().zip(&disks).collect();
+    drop(Logical::format([9; 16], stores, Parameters::default().small()).unwrap());
+    let go_on = |branch: u64, checkpoints: usize| {
+        let copies = disks.each_ref().map(|disk| disk.copy(&Power::default()));
+        let mut volume = Logical::open(copies.iter().collect::<Vec<_>>()).unwrap();
+        volume.begin_branch(branch);
+        for _ in 0..checkpoints {
+            volume.checkpoint().unwrap();
+        }
+        drop(volume);
+        copies
+    };
+    for (one, other) in [(1, 1), (1, 2), (2, 2), (3, 2)] {
+        let ([first, _], [_, second]) = (go_on(1, one), go_on(2, other));
+        let before = [first.power().steps(), second.power().steps()];
+        let why = Logical::open(vec![&second, &first]).unwrap_err().to_string();
+        assert!(why.contains("gone different ways"), "{one}, {other}: {why}");
+        assert_eq!(before, [first.power().steps(), second.power().steps()], "nothing is written");
+        let [first, second] = go_on(1, one);
+        assert!(Logical::open(vec![&first, &second]).is_ok(), "those of one belong together");
+    }
+}
+
+/// A file takes all of its store: nothing more can be written, whatever the other one has.
+#[test]
+fn what_is_available_is_what_the_fullest_store_has() {
+    let disks = [SimDisk::new(4000), SimDisk::new(2000)];
+    let stores = [1, 2].map(|store| [store; 16]).into_iter().zip(&disks).collect();
+    let parameters = Parameters::default().small();
+    let mut volume = Logical::format([9; 16], stores, parameters).unwrap();
+    let before = volume.room().unwrap();
+    assert!(before.available < before.free, "they are of two sizes: {before:?}");
+    let object = ObjectId(1);
+    volume.apply(&Operation::Create { object, class: Class::Data, attributes: b"" }).unwrap();
+    let mut pages = 0;
+    while volume.apply(&Operation::Write { object, page: pages, data: &[1; PAGE] }).is_ok() {
+        pages += 1;
+    }
+    let after = volume.room().unwrap();
+    assert!(pages > 1000 && after.free > 1000, "{pages}: {after:?}");
+    assert!(after.available < 200, "{after:?}");
+}
+
 /// One store of two cannot tell yet what was overwritten on it: nothing is changed on the other one
 /// either, as all of it is opened again.
 #[test]

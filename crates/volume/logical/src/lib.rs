@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`volume`] | how a volume is made, and opened at the newest checkpoint that all stores have |
 //! | [`mapping`] | which physical files an object consists of |
+//! | `label` | what the layer keeps in the root of each store |
 //! | `intents` | what was synced since the last checkpoint |
 //! | [`objects`] | the operations on objects |
 //! | [`check`] | whether all of it is as it should be |
@@ -15,6 +16,7 @@
 
 pub mod check;
 mod intents;
+mod label;
 pub mod mapping;
 mod objects;
 mod volume;

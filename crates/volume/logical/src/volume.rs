@@ -1,13 +1,12 @@
 //! How a volume is made, and opened at the newest checkpoint that all stores have.
 
+use crate::label::Label;
 use belay_disk::{BLOCK, Disk, ZEROS};
 use belay_object::{Credit, ObjectId, Room};
 use belay_store::root::{self, Checkpoint};
 use belay_store::{Class, FileId, Identity, Parameters, Store};
 use std::io;
 use thiserror::Error;
-use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Why the logical layer cannot do what it was asked for.
 #[derive(Debug, Error)]
@@ -62,25 +61,6 @@ impl Error {
 /// What the logical layer answers.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What the layer keeps in the root of each store.
-#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct Label {
-    magic: [u8; 8],
-    version: U32,
-    reserved: U32,
-    /// The physical file with the mapping.
-    mapping: U64,
-    /// Up to which transaction the checkpoint reaches.
-    upto: U64,
-    rest: [u8; 224],
-}
-
-const MAGIC: [u8; 8] = *b"belayLOG";
-const VERSION: u32 = 1;
-/// No transaction has a number that is near this.
-const MOST: u64 = 1 << 62;
-
 /// The logical layer of a volume that is open.
 #[derive(Debug)]
 pub struct Logical<D> {
@@ -89,6 +69,8 @@ pub struct Logical<D> {
     pub(crate) mappings: Vec<FileId>,
     /// How many stores were opened at a checkpoint before their last one.
     penultimate: usize,
+    /// Of which branch the next checkpoint is, if not of that of the last one.
+    branch: Option<u64>,
 }
 
 impl<D: Disk> Logical<D> {
@@ -110,19 +92,14 @@ impl<D: Disk> Logical<D> {
                 // Its first page is there from the start: what later ones take is known by that.
                 made.write(mapping, 0, &ZEROS)?;
                 made.set_size(mapping, BLOCK as u64)?;
-                let mut label = Label::new_zeroed();
-                label.magic = MAGIC;
-                label.version = VERSION.into();
-                label.mapping = mapping.number().into();
-                let label = label.as_bytes().try_into().unwrap_or([0; 256]);
-                made.set_label(label)?;
+                made.set_label(Label::new(mapping).to_bytes())?;
                 Ok((made, mapping))
             });
             let (made, mapping) = made.map_err(|why| Error::Store { store: number, why })?;
             stores.push(made);
             mappings.push(mapping);
         }
-        let mut this = Self { stores, mappings, penultimate: 0 };
+        let mut this = Self { stores, mappings, penultimate: 0, branch: None };
         this.checkpoint()?;
         Ok(this)
     }
@@ -177,23 +154,30 @@ impl<D: Disk> Logical<D> {
         })?;
         let has_newer = |(_, all): &&(D, Vec<Checkpoint>)| all.iter().any(|one| one.epoch > newest);
         let penultimate = found.iter().filter(has_newer).count();
-        let (mut stores, mut mappings) = (Vec::new(), Vec::new());
+        let common = found.iter().filter_map(|(_, all)| all.iter().find(has(newest)));
+        // Before anything is written: to open a store is to drop what came later.
+        let labels = common.map(|one| Label::read(&one.label())).collect::<Result<Vec<_>>>()?;
+        if labels.iter().any(|one| labels.first().is_some_and(|first| !one.is_with(first))) {
+            return Err(Error::NoVolume(
+                "its stores have gone different ways: one of them belongs to a copy of the volume that was used by itself"
+                    .into(),
+            ));
+        }
+        let mut stores = Vec::new();
         for (store, (disk, checkpoints)) in found.into_iter().enumerate() {
             let Some(checkpoint) = checkpoints.iter().find(has(newest)) else { continue };
             let opened = Store::open(disk, checkpoint);
-            let opened = opened.map_err(|why| Error::Store { store, why })?;
-            let label = opened.label().map_err(|why| Error::Store { store, why })?;
-            let label = Label::read_from_bytes(&label).unwrap_or_else(|_| Label::new_zeroed());
-            if label.magic != MAGIC || label.version.get() != VERSION {
-                return Err(Error::NoVolume("what is on its stores is of another kind".into()));
-            }
-            if label.upto.get() >= MOST {
-                return Err(Error::NoVolume("what is on its stores makes no sense".into()));
-            }
-            mappings.push(FileId::from_number(label.mapping.get()));
-            stores.push(opened);
+            stores.push(opened.map_err(|why| Error::Store { store, why })?);
         }
-        Ok(Self { stores, mappings, penultimate })
+        let mappings = labels.iter().map(Label::mapping).collect();
+        Ok(Self { stores, mappings, penultimate, branch: None })
+    }
+
+    /// Whoever opens a volume to change it begins a branch of its history, which has this number:
+    /// one that no other opening has. Of two checkpoints with one epoch, each on another store, it
+    /// is known by that whether they are of one volume, or of two that were copies of each other.
+    pub fn begin_branch(&mut self, number: u64) {
+        self.branch = Some(number);
     }
 
     /// How many of the stores were opened at their penultimate checkpoint, as another one had not
@@ -241,6 +225,9 @@ impl<D: Disk> Logical<D> {
     /// # Errors
     /// As for [`Logical::checkpoint`].
     pub fn begin_checkpoint(&mut self) -> Result<()> {
+        if let Some(branch) = self.branch.take() {
+            self.relabel(|label| label.branch = branch.into())?;
+        }
         self.each(Store::begin_checkpoint).map(|_| ())
     }
 
@@ -289,7 +276,7 @@ impl<D: Disk> Logical<D> {
     fn label(&self, store: usize) -> Result<Label> {
         let one = self.stores.get(store).ok_or(Error::Damaged("there is no store"))?;
         let label = one.label().map_err(|why| Error::Store { store, why })?;
-        Ok(Label::read_from_bytes(&label).unwrap_or_else(|_| Label::new_zeroed()))
+        Label::read(&label)
     }
 
     /// Up to which transaction the last checkpoint reaches.
@@ -302,12 +289,16 @@ impl<D: Disk> Logical<D> {
     /// # Errors
     /// Those of the stores.
     pub fn set_upto(&mut self, upto: u64) -> Result<()> {
+        self.relabel(|label| label.upto = upto.into())
+    }
+
+    fn relabel(&mut self, change: impl Fn(&mut Label)) -> Result<()> {
         self.resolved()?;
         for store in 0..self.stores.len() {
             let mut label = self.label(store)?;
-            label.upto = upto.into();
-            let label = label.as_bytes().try_into().unwrap_or([0; 256]);
-            self.store(store)?.set_label(label).map_err(|why| Error::Store { store, why })?;
+            change(&mut label);
+            let set = self.store(store)?.set_label(label.to_bytes());
+            set.map_err(|why| Error::Store { store, why })?;
         }
         Ok(())
     }
@@ -327,16 +318,18 @@ impl<D: Disk> Logical<D> {
     /// # Errors
     /// None that stores without mistakes give.
     pub fn room(&self) -> Result<Room> {
-        let mut all = Room::default();
+        let (mut all, mut least) = (Room::default(), u64::MAX);
         for (store, one) in self.stores.iter().enumerate() {
             let from = |why| Error::Store { store, why };
+            let free = one.free_blocks().map_err(from)?;
             all.capacity += one.capacity();
-            all.free += one.free_blocks().map_err(from)?;
-            all.available += one.available_blocks().map_err(from)?;
+            all.free += free;
+            least = least.min(free);
             let (blocks, pairs) = one.credit().map_err(from)?;
             let credit = Credit { blocks, pairs };
             all.credit = if store == 0 { credit } else { all.credit.least(credit) };
         }
+        all.available = least.saturating_mul(self.stores.len() as u64);
         Ok(all)
     }
 

@@ -86,7 +86,8 @@ pub struct Room {
     pub capacity: u64,
     /// Those that are free, be it after the next checkpoint only.
     pub free: u64,
-    /// Those that can be used now.
+    /// Those of them that can be taken whichever store they are taken on: on each store as many as
+    /// the fullest one has.
     pub available: u64,
     /// What operations can take for sure, wherever the blocks are that are available, and on
     /// whichever store they take them.
@@ -102,7 +103,7 @@ impl Room {
     /// What users are told that they can use: without the reserve. Who needs what is free after the
     /// next checkpoint only waits for that.
     pub fn for_users(&self) -> u64 {
-        self.free.saturating_sub(self.reserve())
+        self.available.saturating_sub(self.reserve())
     }
 }
 

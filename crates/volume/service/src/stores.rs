@@ -33,6 +33,12 @@ pub trait Surroundings {
     /// Why one of them cannot be opened.
     fn disks(&mut self) -> Result<Vec<Self::Disk>>;
 
+    /// A number that was never given to anybody ([`Logical::begin_branch`]).
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn branch(&mut self) -> Result<u64>;
+
     /// Begins to flush these, in the background.
     ///
     /// # Errors
@@ -187,7 +193,10 @@ impl<S: Surroundings> Stores<S> {
     }
 
     fn open_anew(&mut self) -> Result<Logical<S::Disk>> {
-        Ok(Logical::open_own(self.id, self.surroundings.disks()?)?)
+        let branch = self.surroundings.branch()?;
+        let mut volume = Logical::open_own(self.id, self.surroundings.disks()?)?;
+        volume.begin_branch(branch);
+        Ok(volume)
     }
 
     /// How long ago that was.
@@ -232,9 +241,11 @@ impl<S: Surroundings> Stores<S> {
             return Err("so many pages are not read at once".to_owned());
         }
         let mut out = vec![0; count as usize * PAGE];
-        let volume = self.volume()?;
-        volume.read(ObjectId(object), page, &mut out).map_err(|why| why.to_string())?;
-        Ok(StoreAnswer::Bytes(out))
+        match self.volume()?.read(ObjectId(object), page, &mut out) {
+            Ok(()) => Ok(StoreAnswer::Bytes(out)),
+            Err(how) if is_damage(&how) => Ok(StoreAnswer::Damaged(how.to_string())),
+            Err(why) => Err(why.to_string()),
+        }
     }
 
     fn intents(&mut self) -> std::result::Result<&[Vec<u8>], String> {

@@ -10,13 +10,14 @@ use crate::lasting::Lasting;
 use crate::place::{Place, Role};
 use crate::pulse::{AwaitedDisk, Pulse};
 use crate::report::{Opening, StoreReport, now_us};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use belay_channel::{Server, Service, StoreAnswer, StoreAsk};
 use belay_disk::{FileDisk, OpenError, Whereabouts};
 use belay_logical::Logical;
 use belay_service::Stores;
 use belay_service::stores::Surroundings;
 use flushing::Flushing;
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -184,6 +185,16 @@ impl Surroundings for Given {
         }
         self.found = disks.iter().map(|disk| Arc::downgrade(&disk.parts().0)).collect();
         Ok(disks)
+    }
+
+    fn branch(&mut self) -> Result<u64> {
+        let mut bytes = [0; 8];
+        let got = getrandom(&mut bytes, GetRandomFlags::empty());
+        ensure!(
+            got.context("there are no random numbers")? == bytes.len(),
+            "too few random numbers"
+        );
+        Ok(u64::from_le_bytes(bytes))
     }
 
     fn flush<'d>(&mut self, disks: impl Iterator<Item = &'d AwaitedDisk>) -> Result<Flushing> {

@@ -44,6 +44,13 @@ pub struct Checkpoint {
     pub(crate) block: Box<Block>,
 }
 
+impl Checkpoint {
+    /// What the layer above kept in its root ([`crate::Store::label`]).
+    pub fn label(&self) -> [u8; 256] {
+        layout::read::<Root>(&self.block, 0).label
+    }
+}
+
 /// What is in a place for a root.
 enum Found {
     /// A root.

@@ -65,7 +65,12 @@ impl Process {
         random: Random,
         sabotage: Option<Sabotage>,
     ) -> Rc<Self> {
-        let given = Given { disks: disks.into(), clock: clock.clone(), flushing: Rc::default() };
+        let given = Given {
+            disks: disks.into(),
+            clock: clock.clone(),
+            branches: Rc::default(),
+            flushing: Rc::default(),
+        };
         Rc::new(Self {
             service: RefCell::new(Stores::new(ID, given.clone())),
             given,
@@ -298,6 +303,8 @@ fn received<T: DeserializeOwned>(mut bytes: &[u8]) -> T {
 struct Given {
     disks: Rc<[Rc<SimDisk>]>,
     clock: Clock,
+    /// How many branches there were.
+    branches: Rc<Cell<u64>>,
     /// The flush that has not come to its end.
     flushing: Rc<RefCell<Option<Flushing>>>,
 }
@@ -308,6 +315,11 @@ impl Surroundings for Given {
 
     fn disks(&mut self) -> anyhow::Result<Vec<Rc<SimDisk>>> {
         Ok(self.disks.to_vec())
+    }
+
+    fn branch(&mut self) -> anyhow::Result<u64> {
+        self.branches.set(self.branches.get() + 1);
+        Ok(self.branches.get())
     }
 
     fn flush<'d>(

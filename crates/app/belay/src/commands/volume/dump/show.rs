@@ -60,6 +60,7 @@ pub fn root(root: &Root) -> Value {
         "inode_tree": pointer(root.inode_tree),
         "mapping_file": word(16).map(|number| FileId::from_number(number).to_string()),
         "transactions_up_to": word(24),
+        "branch": word(32).map(sum),
         "resynchronization_log": { "first": root.log_first.get(), "blocks": root.log_blocks.get() },
         "intent_log": { "first": root.intent_first.get(), "blocks": root.intent_blocks.get() },
         "indexes": indexes,
