@@ -74,8 +74,7 @@ pub enum Command {
     #[command(
         long_about = "Make a checkpoint now, and return when it is safe from a power failure.\n\n\
         Everything written before is then on the stores of the volume or, under the policy `epoch`, on the image. Other mounts have no \
-        checkpoints. MOUNT may also be the name of a volume that is mounted only once. If the current directory has a file of that name, \
-        MOUNT means that file."
+        checkpoints."
     )]
     Checkpoint(Mount),
     /// Apply what was acknowledged but could not be replayed: the op-log of a mount that became
@@ -106,8 +105,8 @@ pub enum Command {
         is in the file system, and whether the mount still serves. The daemon needs the first policy \
         under which nobody notices anything. qualify writes a profile, \
         which `belay run --policy auto` (the default) follows.\n\n\
-        Run it on a scratch back end: an empty directory, an account of no importance. A policy \
-        under test may turn out to be wrong, which leaves what is behind the mount in an intermediate state. \
+        Run it on a scratch back end: an empty directory, or a test account. A policy \
+        under test may turn out to be wrong, which leaves the back end in an inconsistent state. \
         A disk image (a file among the daemon's arguments) is not touched: qualify works on copies \
         of it, so it should be small. qualify works in a directory of its own below the \
         mountpoint, and removes it at the end.\n\n\
@@ -157,13 +156,14 @@ pub enum Command {
         long_about = "Print a manual page, or write all of them into a directory.\n\n\
         Without COMMAND, prints belay's own page. With --dir, creates the directory if it does not exist, and reports what was \
         written.",
-        after_help = "Examples:\n  belay man run | man -l -\n  \
+        after_help = "Examples:\n  belay man volume mount | man -l -\n  \
         belay man --dir /usr/local/share/man/man1"
     )]
     Man {
-        /// The command, such as `run`; or the path of a directory, as with `--dir`.
+        /// The command, such as `run` or `volume mount`; or the path of a directory, as with
+        /// `--dir`.
         #[arg(conflicts_with = "dir")]
-        command: Option<PathBuf>,
+        command: Vec<PathBuf>,
         /// Write the pages of belay and of all its commands into this directory.
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
@@ -250,7 +250,7 @@ pub struct Status {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// The mountpoint; without it, all mounts.
+    /// The mountpoint, or the name of a mounted volume; without it, all mounts.
     pub mount: Option<PathBuf>,
 }
 
@@ -259,7 +259,7 @@ pub struct Status {
 pub struct Mount {
     #[command(flatten)]
     pub state: StateDir,
-    /// The mountpoint.
+    /// The mountpoint, or the name of a mounted volume.
     pub mount: PathBuf,
 }
 
@@ -274,7 +274,7 @@ pub struct Stop {
     /// Unmount at once, and serve open files until they are closed.
     #[arg(long)]
     pub lazy: bool,
-    /// The mountpoint.
+    /// The mountpoint, or the name of a mounted volume.
     pub mount: PathBuf,
 }
 
@@ -283,7 +283,7 @@ pub struct Stop {
 pub struct Crash {
     #[command(flatten)]
     pub state: StateDir,
-    /// The mountpoint.
+    /// The mountpoint, or the name of a mounted volume.
     pub mount: PathBuf,
     /// Which process to crash; for a volume, the daemon is its namespace module.
     #[arg(long, value_enum, default_value_t = Victim::Daemon)]

@@ -188,6 +188,22 @@ fn the_doctor_refuses_what_run_refuses() {
     }
 }
 
+/// A profile that cannot be read may be any daemon's.
+#[test]
+fn a_broken_profile_is_named() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let profiles = dir.path().join("belay/profiles");
+    std::fs::create_dir_all(&profiles).expect("mkdir");
+    std::fs::write(profiles.join("other.toml"), "programs = [\"other\"]\npolicy = \"fast\"\n")
+        .expect("write");
+    for words in [&["doctor"][..], &["doctor", "--", "bindfs", "/etc", "/mnt"]] {
+        let output = run(belay().args(words).env("XDG_CONFIG_HOME", dir.path()));
+        let text = text(&output);
+        assert!(!output.status.success(), "{words:?}: {text}");
+        assert!(text.contains("other.toml") && text.contains("docs/policies.md"), "{text}");
+    }
+}
+
 /// A start that lacks something of its own says so at once: another try would lack it as well.
 fn is_refused(limit: &str, remedy: &str) {
     let dir = tempfile::tempdir().expect("tempdir");
@@ -487,6 +503,14 @@ fn completions_and_manual_pages_are_made() {
     assert!(text(&output).contains(".TH belay-run 1"), "{}", text(&output));
     assert!(text(&output).contains(r"\fB\-\-\fR \fICMD\fR..."), "{}", text(&output));
     assert!(!dir.path().join("run").exists());
+    for words in [&["volume", "mount"][..], &["volume-mount"]] {
+        let output = run(belay().arg("man").args(words));
+        assert!(
+            output.status.success() && text(&output).contains("belay\\-volume\\-mount"),
+            "{words:?}"
+        );
+    }
+    fails(&["man", "volume", "mint"], &["belay has no command volume mint"]);
     fails(&["man", "rum"], &["belay has no command rum", "belay man --dir rum"]);
 }
 

@@ -1,7 +1,7 @@
 //! `belay checkpoint`.
 
 use super::mounts;
-use super::volume::{place_of, which};
+use super::volume::place_of;
 use crate::cli::Mount;
 use crate::messages::Out;
 use anyhow::{Context, Result, bail};
@@ -28,14 +28,13 @@ fn wake(mountpoint: PathBuf) {
         }
     };
     if let Err((error, _)) = threads::start("wake", work) {
-        tracing::warn!("no thread is to be had: {error}; a daemon that sleeps is not woken");
+        tracing::warn!("cannot start a thread: {error}; an idle daemon is not woken");
     }
 }
 
 /// Runs it.
 pub fn run(options: &Mount) -> Result<i32> {
-    let (instance, status) =
-        mounts::one(&options.state, &which::mountpoint(&options.state, &options.mount)?)?;
+    let (instance, status) = mounts::one(&options.state, &options.mount)?;
     let place = &status.mountpoint;
     if !instance.alive {
         bail!("{place}: belay gave up on it before; clean up with `umount {place}`");

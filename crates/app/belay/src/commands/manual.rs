@@ -7,7 +7,7 @@ use belay_supervisor::text::{command_line, count};
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Prints completions for `shell`.
 pub fn completions(shell: clap_complete::Shell) -> Result<i32> {
@@ -29,27 +29,31 @@ fn for_people() -> Command {
         .about(whole.get_about().cloned().unwrap_or_default())
 }
 
-/// Prints the page of `word`, which is a command or a directory as `dir` is, or belay's own; or
+/// Prints the page of `words`, which are a command or a directory as `dir` is, or belay's own; or
 /// writes all pages into `dir`.
-pub fn run(word: Option<&Path>, dir: Option<&Path>) -> Result<i32> {
+pub fn run(words: &[PathBuf], dir: Option<&Path>) -> Result<i32> {
     let all = commands();
-    let own = all.iter().find(|(name, _)| match word {
-        Some(word) => name.strip_prefix("belay-").is_some_and(|name| Path::new(name) == word),
-        None => name == "belay",
+    let name = words.iter().map(|word| word.as_os_str()).collect::<Vec<_>>().join("-".as_ref());
+    let own = all.iter().find(|(page, _)| match words {
+        [] => page == "belay",
+        _ => page.strip_prefix("belay-").is_some_and(|page| *name == *page),
     });
-    match (dir, word, own) {
+    match (dir, words, own) {
         (Some(dir), ..) => write_all(&all, dir)?,
         (None, _, Some((_, command))) => Out.write_all(&page(command)?)?,
         // Packages have been made by this.
-        (None, Some(dir), None) if dir.is_dir() || dir.components().count() > 1 => {
+        (None, [dir], None) if dir.is_dir() || dir.components().count() > 1 => {
             write_all(&all, dir)?;
         }
-        (None, word, None) => {
-            let quoted = command_line(word.map(Path::as_os_str));
-            bail!(
-                "belay has no command {quoted}: `belay help` lists them; to write all pages into a directory of that name: \
-                 `belay man --dir {quoted}`"
-            );
+        (None, words, None) => {
+            let quoted = command_line(words.iter().map(|word| word.as_os_str()));
+            let hint = match words {
+                [_] => format!(
+                    "; to write all pages into a directory of that name: `belay man --dir {quoted}`"
+                ),
+                _ => String::new(),
+            };
+            bail!("belay has no command {quoted}: `belay help` lists them{hint}");
         }
     }
     Ok(0)

@@ -34,7 +34,7 @@ pub fn run(command: Command) -> Result<i32> {
         Command::Volume(options) => volume::run(&options.command),
         Command::Doctor(options) => crate::doctor::run(&options),
         Command::Completions { shell } => manual::completions(shell),
-        Command::Man { command, dir } => manual::run(command.as_deref(), dir.as_deref()),
+        Command::Man { command, dir } => manual::run(&command, dir.as_deref()),
         Command::Supervise(_) => Ok(belay_supervisor::supervisor::run()?),
         Command::Autopsy => Ok(belay_supervisor::autopsy::apart::run()?),
         Command::Scout => Ok(belay_supervisor::scout::errand::run()?),

@@ -127,12 +127,14 @@ fn ways_to(path: &Path) -> Vec<PathBuf> {
     ways
 }
 
-/// The mount at `path`.
+/// The mount at `path`, or that of the volume with this name if nothing is at such a path.
 ///
 /// # Errors
-/// If belay holds none there.
+/// If belay holds none there; if the volume is mounted at several places.
 pub fn one(state: &StateDir, path: &Path) -> Result<(Instance, Status)> {
     instances::check_own(&state.path())?;
+    let volume = which::named(state, path)?;
+    let path = volume.as_deref().unwrap_or(path);
     let meant: Arc<[PathBuf]> = ways_to(path).into();
     let is_meant = |place: &Path| meant.iter().any(|way| way == place);
     let (mut gave_up, mut silent, mut others) = (Vec::new(), Vec::new(), Vec::new());

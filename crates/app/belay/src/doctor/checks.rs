@@ -26,6 +26,7 @@ pub fn all(state_dir: &Path, command: &[OsString]) -> Vec<Finding> {
         request_timeout(),
         open_files(),
     ]);
+    findings.extend(profiles());
     if !command.is_empty() {
         findings.extend(daemon(state_dir, command));
     }
@@ -152,6 +153,14 @@ fn open_files() -> Finding {
         format!("only up to {limit}: restored handles may not all fit"),
         "ulimit -n 20000",
     )
+}
+
+/// Profiles that cannot be read. Whose they are is not known then, so they concern each daemon.
+fn profiles() -> Vec<Finding> {
+    let told = |why| {
+        finding("profile", Level::Missing, why, "see docs/policies.md for what a profile may say")
+    };
+    profile::broken().into_iter().map(told).collect()
 }
 
 /// What a profile says that this daemon may lose, and does not store.

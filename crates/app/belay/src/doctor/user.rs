@@ -103,7 +103,7 @@ fn namespaces() -> Finding {
         return finding(
             "mount namespaces",
             Level::Missing,
-            "the limit is 0, so a successor cannot be kept from its own mount",
+            "the limit is 0, so a successor cannot be isolated from its own mount",
             "sysctl user.max_mnt_namespaces=1000",
         );
     }

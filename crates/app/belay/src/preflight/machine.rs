@@ -1,13 +1,17 @@
 //! The machine: kernel, device, rights.
 
 use belay_supervisor::{Error, Result};
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{FileType, Mode, OFlags, Stat, major, minor, open, stat};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::path::Path;
 
 /// First kernel that can hand out requests again.
 pub const RESEND_SINCE: (u32, u32) = (6, 9);
+
+/// The FUSE device: a character device with these numbers (FUSE_MINOR in the kernel's
+/// include/linux/miscdevice.h).
+const DEVICE: (u32, u32) = (10, 229);
 
 /// The running kernel's version, `(0, 0)` if it cannot be read.
 pub fn kernel() -> (u32, u32) {
@@ -40,7 +44,7 @@ pub fn check_descriptors(beside: usize) -> Result<()> {
         Some(limit) if limit < needed => Err(Error::refused(
             "the limit of open files",
             format!(
-                "it is {limit}, and belay needs {needed} at the least, besides what the daemon needs"
+                "it is {limit}, and belay needs {needed} at the least, plus what the daemon needs"
             ),
             "raise it: ulimit -n 20000",
         )),
@@ -103,6 +107,21 @@ pub fn check() -> Result<()> {
 /// # Errors
 /// Why, and what to do.
 pub fn check_device(path: &Path) -> Result<()> {
+    let is_other = |found: Stat| {
+        FileType::from_raw_mode(found.st_mode) != FileType::CharacterDevice
+            || (major(found.st_rdev), minor(found.st_rdev)) != DEVICE
+    };
+    if stat(path).is_ok_and(is_other) {
+        let (major, minor) = DEVICE;
+        return Err(Error::refused(
+            path.display().to_string(),
+            "something else is in the place of the FUSE device",
+            format!(
+                "remove it, and make the device: mknod -m 666 {} c {major} {minor}",
+                path.display()
+            ),
+        ));
+    }
     let remedy = match open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         Ok(_) => return Ok(()),
         Err(error) => (
@@ -137,6 +156,10 @@ mod tests {
 
     #[test]
     fn a_missing_device_is_explained() {
+        for other in ["/dev/null", "/etc/passwd"] {
+            let text = check_device(Path::new(other)).expect_err("another device").to_string();
+            assert!(text.contains("mknod") && text.contains("c 10 229"), "{text}");
+        }
         let text = check_device(Path::new("/dev/no-fuse")).expect_err("missing").to_string();
         assert!(text.contains("cannot open /dev/no-fuse") && text.contains("modprobe"), "{text}");
     }

@@ -94,6 +94,24 @@ fn find_in(folders: &[PathBuf], program: &Path) -> Result<Option<Found>> {
     Ok(None)
 }
 
+/// What keeps profiles of the user and of the machine from being read: each such daemon is refused
+/// that belay looks for a profile for.
+pub fn broken() -> Vec<String> {
+    broken_in(&folders())
+}
+
+fn broken_in(folders: &[PathBuf]) -> Vec<String> {
+    let why = |error: anyhow::Error| format!("{error:#}");
+    let mut broken = Vec::new();
+    for folder in folders {
+        match files(folder) {
+            Ok(paths) => broken.extend(paths.iter().filter_map(|path| read(path).err().map(why))),
+            Err(error) => broken.push(why(error)),
+        }
+    }
+    broken
+}
+
 /// How the source of a profile begins that belay brings along.
 const BUILT_IN_SOURCE: &str = "built-in profile";
 
@@ -383,6 +401,8 @@ mod tests {
             write("aaa.toml", wrong);
             let error = format!("{:#}", find().unwrap_err());
             assert!(error.contains("aaa.toml"), "{error}");
+            let broken = broken_in(std::slice::from_ref(&folder));
+            assert!(broken.len() == 1 && broken[0] == error, "{broken:?}");
         }
         let none = folder.join("missing");
         assert!(find_in(&[none], Path::new("x")).unwrap().is_none());

@@ -13,6 +13,9 @@ use belay_recorder::control::{Counter, Instant};
 use rustix::fd::AsFd;
 use std::time::Duration;
 
+/// When it is said that a first start is still waited for.
+const TOLD: u64 = 10 * SECOND;
+
 /// What is noted of a signal on request after which the daemon was killed all the same.
 const THEN: &str = ", then a hang (";
 
@@ -32,7 +35,7 @@ impl Supervisor {
             self.give_up(&format!(
                 "{place} was removed by somebody else, and without it the processes of the volume do not find each other \
                  (systemd-logind removes it when a user's last session ends, unless `loginctl enable-linger` was called). What was \
-                 written is brought to the stores now: see below whether it could be, and mount it again"
+                 written is being stored now: see below whether that succeeds, and mount the volume again"
             ));
             return;
         }
@@ -42,18 +45,25 @@ impl Supervisor {
     }
 
     /// The generation of the book is to be ready in its time. The first start may wait for a
-    /// password.
+    /// password: it has no limit, and is told of.
     pub(super) fn limit_start(&mut self) {
-        let limit = self.config.start_timeout_ms.saturating_mul(SECOND / 1000);
-        match self.book.generation {
-            0 => self.deadlines.cancel(Due::Ready),
-            _ => self.deadlines.set(Due::Ready, self.book.life.started_ns.saturating_add(limit)),
-        }
+        let limit = match self.book.generation {
+            0 => TOLD,
+            _ => self.config.start_timeout_ms.saturating_mul(SECOND / 1000),
+        };
+        self.deadlines.set(Due::Ready, self.book.life.started_ns.saturating_add(limit));
     }
 
     /// That time is over.
     pub(super) fn check_start(&mut self, now: u64) {
         if self.life.serves() || self.control().instant(Instant::Ready) != 0 {
+            return;
+        }
+        if self.book.generation == 0 {
+            tracing::info!(
+                "{} does not serve yet, and is waited for: it may be asking for something, or wait for a server (Ctrl-C or SIGTERM ends it)",
+                self.daemon_name()
+            );
             return;
         }
         // It may not be killed, or is about to end.
@@ -131,8 +141,10 @@ impl Supervisor {
             return Some(Detection::Hang { request });
         }
         let age = self.unknown_for().filter(|age| over(*age))?;
-        let request =
-            format!("the kernel has requests that were read, and not begun with for {}", span(age));
+        let request = format!(
+            "requests were read from the kernel, and the daemon has not begun with them for {}",
+            span(age)
+        );
         Some(Detection::Hang { request })
     }
 

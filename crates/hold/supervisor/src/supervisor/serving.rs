@@ -23,6 +23,12 @@ impl Supervisor {
         told.then(|| Answer::Serving { mountpoint: self.known_place() })
     }
 
+    /// What the daemon is called, for people.
+    pub(super) fn daemon_name(&self) -> String {
+        let name = self.config.command.first().map(|name| name.show()).unwrap_or_default();
+        name.rsplit('/').next().unwrap_or_default().to_owned()
+    }
+
     /// Where it is, for people; nothing if that is not known. A guess is no place.
     fn known_place(&self) -> String {
         self.book.mounts.held.as_ref().map(|mount| mount.mountpoint.show()).unwrap_or_default()
@@ -42,9 +48,7 @@ impl Supervisor {
             self.keep_book();
             let place = text::escaped(self.known_place().as_ref());
             let place = if place.is_empty() { "a place that belay does not see" } else { &place };
-            let name = self.config.command.first().map(|name| name.show()).unwrap_or_default();
-            let name = name.rsplit('/').next().unwrap_or_default();
-            tracing::info!("mounted at {place}: {name} is held");
+            tracing::info!("mounted at {place}: {} is held", self.daemon_name());
         }
         let serving = self.serving();
         self.answer_waiting(|wait| if wait == Wait::Serving { serving.clone() } else { None });

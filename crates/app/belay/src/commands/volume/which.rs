@@ -25,8 +25,24 @@ pub fn held(config: &Config) -> Option<(&OsText, &Path)> {
 /// # Errors
 /// If it is a name, and the volume is mounted nowhere or at several places.
 pub fn mountpoint(state: &StateDir, meant: &Path) -> Result<PathBuf> {
-    let name = meant.to_str().and_then(|text| text.parse::<VolumeName>().ok());
-    let Some(name) = name.filter(|_| !is_there(meant)) else { return Ok(meant.to_owned()) };
+    match (named(state, meant)?, name(meant)) {
+        (Some(place), _) => Ok(place),
+        (None, Some(name)) if !is_there(meant) => bail!(
+            "no volume {name} is mounted (state directory {}), and no file here has that name; `belay volume status` shows what is \
+             mounted",
+            state.path().display()
+        ),
+        (None, _) => Ok(meant.to_owned()),
+    }
+}
+
+/// Where the volume with that name is mounted; `None` if it is no such name, or a path that is
+/// there, or such a volume is mounted nowhere.
+///
+/// # Errors
+/// If it is mounted at several places.
+pub fn named(state: &StateDir, meant: &Path) -> Result<Option<PathBuf>> {
+    let Some(name) = name(meant).filter(|_| !is_there(meant)) else { return Ok(None) };
     let instances = instances::list(&state.path()).into_iter();
     let mut places: Vec<PathBuf> = instances
         .filter_map(|instance| {
@@ -44,18 +60,18 @@ pub fn mountpoint(state: &StateDir, meant: &Path) -> Result<PathBuf> {
         .collect();
     places.sort();
     places.dedup();
-    match &places[..] {
-        [place] => Ok(place.clone()),
-        [] => bail!(
-            "no volume {name} is mounted (state directory {}), and no file here has that name; `belay volume status` shows what is \
-             mounted",
-            state.path().display()
-        ),
-        several => bail!(
+    if places.len() > 1 {
+        bail!(
             "volume {name} is mounted at several places, name one of them: {}",
-            command_line(several.iter().map(|place| place.as_os_str()))
-        ),
+            command_line(places.iter().map(|place| place.as_os_str()))
+        );
     }
+    Ok(places.pop())
+}
+
+/// The name that a volume could have.
+fn name(meant: &Path) -> Option<VolumeName> {
+    meant.to_str()?.parse().ok()
 }
 
 /// Whether anything has that name. Nobody is asked who serves it.
