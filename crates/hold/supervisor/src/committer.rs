@@ -124,7 +124,7 @@ impl Committer {
     pub fn start(job: CommitJob, patience: Duration) -> Result<Self, String> {
         let (committer, orders) = Self::new(&job);
         crate::threads::start_within(patience, "committer", move || job.work(&orders))
-            .map_err(|(why, _)| format!("no thread is to be had: {why}"))?;
+            .map_err(|(why, _)| format!("cannot start a thread: {why}"))?;
         Ok(committer)
     }
 

@@ -167,7 +167,7 @@ fn cut_now(log: BorrowedFd<'_>, length: u64, begin: u64) {
     let line = rest.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     // One that is no file of this kind stays as it is.
     if ftruncate(log, begin).is_ok() {
-        let _ = write(log, b"belay: what was said before was too much to be kept\n");
+        let _ = write(log, b"belay: some earlier messages were dropped: there were too many\n");
         let _ = write(log, rest.get(line..).unwrap_or_default());
     }
 }

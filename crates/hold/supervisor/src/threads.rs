@@ -133,7 +133,7 @@ pub fn beside(name: &str, work: impl FnOnce() + Send + 'static) {
 /// The same for work that waits for what comes after it: `alone` is done before it is done here.
 pub fn beside_or(name: &str, work: impl FnOnce() + Send + 'static, alone: impl FnOnce()) {
     if let Err((error, work)) = start(name, work) {
-        tracing::warn!("no thread is to be had: {error}");
+        tracing::warn!("cannot start a thread: {error}");
         alone();
         work();
     }

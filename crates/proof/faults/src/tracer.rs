@@ -4,6 +4,10 @@
 //! a thread of its own. It sleeps in `waitid` until a tracee stops; to be woken for another reason
 //! it has a *bell*: a child process that ends when its standard input does. If the tracer's thread
 //! ends in whatever way, the kernel lets all tracees run on.
+//!
+//! The crate pete tells stops apart as well. It is not used: it waits for whichever tracee stops,
+//! and can neither be woken for another reason nor leave those of another tracer in this process
+//! alone.
 
 use std::collections::HashSet;
 use std::process::{Child, ChildStdin, Command, Stdio};

@@ -171,9 +171,7 @@ impl std::str::FromStr for StoreArgument {
             return Ok(whole);
         };
         if size.is_empty() {
-            return Err(
-                "there is no size behind the colon: write one, as in scratch.img:8G".to_owned()
-            );
+            return Err("no size follows the colon: write one, as in scratch.img:8G".to_owned());
         }
         match parse_size(size) {
             Ok(size) if !path.is_empty() => Ok(Self { path: path.into(), size: Some(size) }),

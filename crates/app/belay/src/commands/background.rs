@@ -225,7 +225,7 @@ fn pass_signals_on(child: &Child, dir: &Path) -> Result<Wishes> {
     };
     match threads::start("signals", work) {
         Ok(()) => Ok(wishes),
-        Err((error, _)) => bail!("no thread is to be had: {error}"),
+        Err((error, _)) => bail!("cannot start a thread: {error}"),
     }
 }
 
@@ -247,7 +247,7 @@ fn end_it(keeper: &Watched, dir: &Path) {
 fn pass_on(log: &Log, served: bool) -> bool {
     let (text, is_all) = log.said(SAID);
     if !is_all {
-        say("belay: what was said before was too much to be passed on\n");
+        say("belay: some earlier messages were dropped: there were too many\n");
     }
     let mut waiting = 0;
     for line in text.lines().filter(|line| !(served && line.starts_with(MOUNTED))) {

@@ -135,13 +135,15 @@ fn have_it_asked(place: PathBuf) {
                 }
             };
             if let Err((error, _)) = threads::start("ask", ask) {
-                tracing::debug!("no thread is to be had: {error}");
+                tracing::debug!("cannot start a thread: {error}");
             }
             std::thread::sleep(ASKED);
         }
     };
     if let Err((error, _)) = threads::start("askers", ask) {
-        tracing::warn!("no thread is to be had: {error}; a hang that nobody waits for is none");
+        tracing::warn!(
+            "cannot start a thread: {error}; without a pending request no hang is detected"
+        );
     }
 }
 

@@ -230,7 +230,7 @@ fn waits_for(instance: &Instance) -> Option<(String, bool)> {
         let what = "unmounted; waiting until what was written is on the stores";
         return Some((what.to_owned(), false));
     }
-    let what = "waiting for the daemon, which is being started again: who waits for an answer of it gets that first";
+    let what = "waiting for the daemon to restart: pending requests are answered first";
     (status.state == State::Recovering).then(|| (what.to_owned(), false))
 }
 

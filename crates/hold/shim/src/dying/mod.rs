@@ -23,6 +23,10 @@
 //! Without a policy that records effects only the second is done. A daemon that handles a signal
 //! itself is not interfered with.
 //!
+//! The crate crash-handler runs a function at such a signal, too. It is not used: it is made for a
+//! program that wants to see its own crashes, and hooks `pthread_create` for them, while this is a
+//! guest in somebody else's program, whose handlers come first, and has to stop the other threads.
+//!
 //! Everything from the handler on is async-signal-safe: system calls, atomics and thread-locals
 //! without destructors; nothing is allocated and no lock is taken.
 

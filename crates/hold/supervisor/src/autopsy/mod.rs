@@ -132,7 +132,7 @@ fn meaning(signal: i32, code: i32) -> Option<&'static str> {
         (SIGSEGV, 1) => "nothing is mapped at the address",
         (SIGSEGV, 2) => "what is mapped at the address does not allow it",
         (SIGBUS, 1) => "the address is not aligned",
-        (SIGBUS, 2) => "there is nothing behind the address: a file that has become shorter?",
+        (SIGBUS, 2) => "there is nothing behind the address: was a mapped file truncated?",
         (SIGFPE, 1) => "an integer was divided by zero",
         (SIGFPE, 2) => "an integer overflowed",
         (SIGILL, 1 | 2) => "no such instruction",

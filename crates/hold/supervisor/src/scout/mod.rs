@@ -160,7 +160,10 @@ impl Scouts {
     pub fn finish(&self, recorder: BorrowedFd<'_>, mail: BorrowedFd<'_>) -> Result<usize, String> {
         match self.ask(Question::Finish, &[recorder, mail], FINISH) {
             Sent::Back((Answer::Finish(done), _)) => done,
-            Sent::Back(_) => Err("who was to write to the image has said nothing of use".into()),
+            Sent::Back(_) => {
+                Err("the process that writes to the image gave an answer that makes no sense"
+                    .into())
+            }
             Sent::Away => Err("the image's file system does not answer".into()),
             Sent::Not(error) => Err(format!("nobody can be had to write to the image: {error}")),
         }

@@ -61,7 +61,7 @@ impl Supervisor {
             ));
         }
         if self.buffers_files() {
-            return Err("it stores each file when that is flushed, and has no other checkpoints: fsync its files".into());
+            return Err("the daemon stores each file when that file is flushed, and there are no other checkpoints: fsync the files".into());
         }
         if let Some(hanging) = self.hanging_commit() {
             return Err(refusal(&hanging));
@@ -82,7 +82,7 @@ impl Supervisor {
             Wait::Safe(epoch, _) if epoch <= committed => Some(Answer::Safe { epoch }),
             Wait::Safe(_, before) if failures > before => Some(Answer::Refused {
                 why: format!(
-                    "the daemon did not write what it holds: {}; is the way right that its profile, or --flush, says?",
+                    "the daemon did not write what it holds: {}; check `flush` in its profile, or --flush",
                     std::io::Error::from_raw_os_error(i32::try_from(errno).unwrap_or(0))
                 ),
             }),

@@ -33,7 +33,9 @@ impl Supervisor {
             Command::FailStart { next, detection, asks } => self.fail_start(next, detection, asks),
             Command::Unstartable { why } => {
                 let program = self.config.program.display();
-                tracing::error!("cannot start {program}: {why}; is it a program of this machine?");
+                tracing::error!(
+                    "cannot start {program}: {why}; was it built for this architecture?"
+                );
             }
             Command::Serve => self.serves(),
             Command::HoldConnections => {

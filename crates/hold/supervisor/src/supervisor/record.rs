@@ -63,7 +63,7 @@ impl Supervisor {
                 }
             }
             tracing::warn!(
-                "the recorder had {}, of which {} are given back, as nothing on record lies there ({})",
+                "the recorder took {}; {} of it held no records and were given back ({})",
                 text::bytes(before),
                 text::bytes(before.saturating_sub(self.record_bytes())),
                 text::span(Duration::from_nanos(clock::now().saturating_sub(begin)))

@@ -81,7 +81,7 @@ impl Report {
                 path.display()
             ),
             Leftover::Damaged(why) => format!(
-                "what was written to it before its last end cannot be read, and it is not mounted: {why}"
+                "data that was written before it ended last cannot be read, so it cannot be mounted: {why}"
             ),
         };
         self.add(Finding { store: None, object: None, path: None, what });
@@ -168,7 +168,7 @@ impl Report {
         let harmed = self.harmed();
         writeln!(
             out,
-            "{name} is damaged: {} in {}; the other {} files and directories that have names which can be read are unharmed",
+            "{name} is damaged: {} in {}; the other {} files and directories whose names can be read are unharmed",
             counted(self.findings.len() as u64 + self.unlisted, "finding", "findings"),
             counted(harmed, "file or directory", "files and directories"),
             all.saturating_sub(harmed)
