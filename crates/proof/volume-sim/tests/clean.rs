@@ -170,7 +170,7 @@ const MUCH: usize = 1 << 20;
 /// Room for all that is done here.
 fn ample() -> Room {
     let credit = Credit { blocks: 1 << 20, pairs: 1 << 19 };
-    Room { capacity: 1 << 20, free: 1 << 20, available: 1 << 20, credit }
+    Room { capacity: 1 << 20, free: 1 << 20, least: 1 << 20, stores: 1, credit }
 }
 
 #[test]

@@ -50,8 +50,9 @@ pub enum StoreAnswer {
     Attributes(Option<(u64, bool, Vec<u8>)>),
     /// Pages, or an intent.
     Bytes(#[serde(with = "bytes")] Vec<u8>),
-    /// Blocks: all, free, and to be had now; and for sure, alone and in pairs.
-    Room([u64; 5]),
+    /// Blocks: all, free, and free on the fullest store; stores; and blocks for sure, alone and in
+    /// pairs.
+    Room([u64; 6]),
     /// Whether there was room.
     Appended(bool),
     /// It cannot be done, and why.

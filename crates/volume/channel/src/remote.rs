@@ -203,8 +203,8 @@ impl<T: Transport> Lower for RemoteStore<T> {
 
     fn room(&mut self) -> Result<Room, Error> {
         match self.ask(&StoreAsk::Room)? {
-            StoreAnswer::Room([capacity, free, available, blocks, pairs]) => {
-                Ok(Room { capacity, free, available, credit: Credit { blocks, pairs } })
+            StoreAnswer::Room([capacity, free, least, stores, blocks, pairs]) => {
+                Ok(Room { capacity, free, least, stores, credit: Credit { blocks, pairs } })
             }
             other => Err(refused(other)),
         }

@@ -318,18 +318,18 @@ impl<D: Disk> Logical<D> {
     /// # Errors
     /// None that stores without mistakes give.
     pub fn room(&self) -> Result<Room> {
-        let (mut all, mut least) = (Room::default(), u64::MAX);
+        let mut all = Room { least: u64::MAX, ..Room::default() };
         for (store, one) in self.stores.iter().enumerate() {
             let from = |why| Error::Store { store, why };
             let free = one.free_blocks().map_err(from)?;
             all.capacity += one.capacity();
             all.free += free;
-            least = least.min(free);
+            all.least = all.least.min(free);
+            all.stores += 1;
             let (blocks, pairs) = one.credit().map_err(from)?;
             let credit = Credit { blocks, pairs };
             all.credit = if store == 0 { credit } else { all.credit.least(credit) };
         }
-        all.available = least.saturating_mul(self.stores.len() as u64);
         Ok(all)
     }
 

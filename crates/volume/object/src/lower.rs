@@ -86,9 +86,10 @@ pub struct Room {
     pub capacity: u64,
     /// Those that are free, be it after the next checkpoint only.
     pub free: u64,
-    /// Those of them that can be taken whichever store they are taken on: on each store as many as
-    /// the fullest one has.
-    pub available: u64,
+    /// Those that are free on the fullest store. An object is on one store.
+    pub least: u64,
+    /// How many stores there are.
+    pub stores: u64,
     /// What operations can take for sure, wherever the blocks are that are available, and on
     /// whichever store they take them.
     pub credit: Credit,
@@ -103,7 +104,8 @@ impl Room {
     /// What users are told that they can use: without the reserve. Who needs what is free after the
     /// next checkpoint only waits for that.
     pub fn for_users(&self) -> u64 {
-        self.available.saturating_sub(self.reserve())
+        // On each store as many as the fullest one has, so that it does not matter which one it is.
+        self.least.saturating_mul(self.stores).saturating_sub(self.reserve())
     }
 }
 

@@ -159,18 +159,16 @@ impl<B: Lower> Checker<'_, B> {
         [b"/".as_slice(), &parts.join(&b'/')].concat()
     }
 
-    /// Without the secret no name is found that is looked for.
+    /// Without the secret no name can be made, and those that are looked for are found slowly.
     fn secret(&mut self) {
         let mut page = [0; PAGE];
-        let found = self.known(SECRET).and_then(|known| match known.size < PAGE as u64 {
-            true => Err("it is missing".to_owned()),
-            false => self.below.read(SECRET, 0, &mut page).map_err(|why| why.to_string()),
+        let found = self.known(SECRET).and_then(|_| {
+            self.below.read(SECRET, 0, &mut page).map_err(|why| why.to_string())?;
+            Secret::from_page(&page).ok_or("it is missing".to_owned())
         });
         match found {
-            Ok(()) => self.secret = Secret::from_page(&page),
-            Err(why) => {
-                self.add(Some(SECRET), None, why);
-            }
+            Ok(secret) => self.secret = Some(secret),
+            Err(why) => self.add(Some(SECRET), None, why),
         }
     }
 

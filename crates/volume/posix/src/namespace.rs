@@ -10,7 +10,7 @@ pub use names::Rename;
 
 use crate::attributes::{DIRECTORY, Kind, LINK, Metadata, TYPE, Time};
 use crate::directory::{self, Entry};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids;
 use crate::own::{FIRST, IDS, ORPHANS, ROOT, SECRET};
 use crate::secret::Secret;
@@ -170,7 +170,7 @@ impl<'n, 'v, M: Memory, B: Lower> Namespace<'n, 'v, M, B> {
     pub fn usage(&mut self) -> Result<Usage, B::Error> {
         let room = self.view.room()?;
         let (files, more) = ids::count(self.view)?;
-        Ok(Usage { room, files, more: more.min(room.free.saturating_mul(FILES_A_BLOCK)) })
+        Ok(Usage { room, files, more: more.min(room.for_users().saturating_mul(FILES_A_BLOCK)) })
     }
 
     /// All objects that there are, for a check.
@@ -209,8 +209,16 @@ impl<'n, 'v, M: Memory, B: Lower> Namespace<'n, 'v, M, B> {
     }
 
     fn find(&mut self, parent: ObjectId, name: &[u8]) -> Result<Option<Entry>, B::Error> {
-        let secret = self.secret()?;
-        directory::find(self.view, secret, parent, name)
+        use belay_cache::Error::Lower;
+        match self.secret() {
+            Ok(secret) => return directory::find(self.view, secret, parent, name),
+            Err(Error::Damaged(_)) => {}
+            Err(Error::Cache(Lower(why))) if B::is_damaged(&why) => {}
+            Err(why) => return Err(why),
+        }
+        // All names are there. New ones cannot be made.
+        let all = directory::list(self.view, parent, 0, usize::MAX)?;
+        Ok(all.into_iter().find(|entry| entry.name == name))
     }
 
     fn secret(&mut self) -> Result<Secret, B::Error> {

@@ -50,16 +50,18 @@ impl Secret {
         (hasher.finish() >> 3).max(FIRST)
     }
 
-    /// That of a volume, by the page that it is in.
+    /// That of a volume, by the page that it is in; `None` if there is none.
     pub(crate) fn from_page(page: &Page) -> Option<Self> {
-        page.first_chunk().copied().map(Self)
+        let bytes: [u8; BYTES] = page.first_chunk().copied()?;
+        (bytes != [0; BYTES]).then_some(Self(bytes))
     }
 
     pub(crate) fn read<M: Memory, B: Lower>(view: &mut View<'_, M, B>) -> Result<Self, B::Error> {
+        const MISSING: &str = "the volume's secret is missing";
         if view.size(SECRET)? < PAGE as u64 {
-            return Err(Error::Damaged("the volume's secret is missing"));
+            return Err(Error::Damaged(MISSING));
         }
-        Self::from_page(view.page(SECRET, 0)?).ok_or(Error::Damaged("a page is short"))
+        Self::from_page(view.page(SECRET, 0)?).ok_or(Error::Damaged(MISSING))
     }
 
     /// Keeps it in an object that was just made.

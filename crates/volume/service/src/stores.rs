@@ -10,7 +10,9 @@ use anyhow::Result;
 use belay_channel::{StoreAnswer, StoreAsk};
 use belay_disk::Disk;
 use belay_logical::Logical;
-use belay_object::{Attributes, Class, Credit, Lower, ObjectId, Operation, PAGE, Transaction};
+use belay_object::{
+    Attributes, Class, Credit, Lower, ObjectId, Operation, PAGE, Room, Transaction,
+};
 use std::io;
 use std::time::Duration;
 use taking::{Next, Taking};
@@ -342,8 +344,9 @@ impl<S: Surroundings> Stores<S> {
             StoreAsk::Upto => Ok(StoreAnswer::Number(Logical::upto(self.volume()?))),
             StoreAsk::Room => {
                 let room = self.volume()?.room().map_err(|why| why.to_string())?;
-                let Credit { blocks, pairs } = room.credit;
-                Ok(StoreAnswer::Room([room.capacity, room.free, room.available, blocks, pairs]))
+                let Room { capacity, free, least, stores, credit } = room;
+                let Credit { blocks, pairs } = credit;
+                Ok(StoreAnswer::Room([capacity, free, least, stores, blocks, pairs]))
             }
             StoreAsk::Intents => Ok(StoreAnswer::Number(self.intents()?.len() as u64)),
             StoreAsk::Intent(number) => {

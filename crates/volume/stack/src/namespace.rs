@@ -65,7 +65,7 @@ fn remove_orphans(module: &mut Shared, place: &Place, pulse: &Pulse) -> Result<(
             }
             // The list of them is damaged. Their room stays taken, and all else is there.
             Err(belay_posix::Error::Cache(belay_cache::Error::Lower(Miss::Below(why))))
-                if matches!(*why, Error::Damaged(_)) =>
+                if matches!(*why, Error::Damaged(_) | Error::Refused(_)) =>
             {
                 tracing::error!("{FAILED}: {why}; `belay volume check` tells what else is damaged");
                 return Ok(());

@@ -161,7 +161,12 @@ pub fn one(state: &StateDir, path: &Path) -> Result<(Instance, Status)> {
         let told: String = silent.iter().map(|why| format!("; {why}")).collect();
         let place = meant.first().map_or(path, PathBuf::as_path);
         let shown = escaped(place.as_os_str());
-        anyhow!("{shown}: belay holds no mount there: {}{told}", why_none(state, place, &others))
+        let volume =
+            if which::is_name(path) { ", and no volume of that name is mounted" } else { "" };
+        anyhow!(
+            "{shown}: belay holds no mount there{volume}: {}{told}",
+            why_none(state, place, &others)
+        )
     })
 }
 

@@ -230,7 +230,8 @@ fn waits_for(instance: &Instance) -> Option<(String, bool)> {
         let what = "unmounted; waiting until what was written is on the stores";
         return Some((what.to_owned(), false));
     }
-    let what = "waiting for the daemon to restart: pending requests are answered first";
+    let what =
+        "waiting for the daemon, which is being started again: pending requests are answered first";
     (status.state == State::Recovering).then(|| (what.to_owned(), false))
 }
 

@@ -26,7 +26,7 @@ pub fn all(state_dir: &Path, command: &[OsString]) -> Vec<Finding> {
         request_timeout(),
         open_files(),
     ]);
-    findings.extend(profiles());
+    findings.extend(profiles(command.first()));
     if !command.is_empty() {
         findings.extend(daemon(state_dir, command));
     }
@@ -155,12 +155,19 @@ fn open_files() -> Finding {
     )
 }
 
-/// Profiles that cannot be read. Whose they are is not known then, so they concern each daemon.
-fn profiles() -> Vec<Finding> {
+/// Profiles that cannot be read: of a daemon what keeps belay from finding its own.
+fn profiles(daemon: Option<&OsString>) -> Vec<Finding> {
+    let broken = match daemon {
+        None => profile::broken(),
+        Some(daemon) => {
+            let failed = profile::find(Path::new(daemon)).err();
+            failed.map(|why| format!("{why:#}")).into_iter().collect()
+        }
+    };
     let told = |why| {
         finding("profile", Level::Missing, why, "see docs/policies.md for what a profile may say")
     };
-    profile::broken().into_iter().map(told).collect()
+    broken.into_iter().map(told).collect()
 }
 
 /// What a profile says that this daemon may lose, and does not store.

@@ -65,7 +65,7 @@ pub fn guess(command: &[OsString], image: Option<&Path>) -> Guess {
     match images.pop() {
         None => Guess::new(
             Policy::Journal,
-            "no disk image among its arguments, so its effects are taken to be system calls",
+            "no disk image in its arguments, so its effects are taken to be system calls",
         ),
         Some((path, _)) if !images.is_empty() => Guess::new(
             Policy::Journal,

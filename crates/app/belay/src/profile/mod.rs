@@ -94,8 +94,8 @@ fn find_in(folders: &[PathBuf], program: &Path) -> Result<Option<Found>> {
     Ok(None)
 }
 
-/// What keeps profiles of the user and of the machine from being read: each such daemon is refused
-/// that belay looks for a profile for.
+/// What keeps profiles of the user and of the machine from being read. A daemon is refused if belay
+/// comes by one of these before it finds that daemon's own.
 pub fn broken() -> Vec<String> {
     broken_in(&folders())
 }

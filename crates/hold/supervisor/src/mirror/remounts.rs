@@ -223,7 +223,7 @@ impl Remounts {
                 let (words, why) = (words(missed.change, bans), reason(missed.why));
                 let place = show(mount);
                 tracing::warn!(
-                    "the daemon still sees the mount {place} as it was before ({words}): {why}; `belay restart` mends that"
+                    "the mount {place} ({words}) is still for the daemon what it was before: {why}; `belay restart` mends that"
                 );
             }
         }

@@ -22,6 +22,6 @@ pub use control::{abort, waiting};
 pub(crate) use device::served_by;
 pub use device::{connection, has_unread, is_disconnected, resend, serves, was_mounted};
 pub use held::{MountFact, covered, find, is_there, uncovered};
-pub use path::{hides, read_link_untouched, resolve_untouched};
+pub use path::{hides, is_served, read_link_untouched, resolve_untouched};
 pub use removal::{LACK, Removed, abort_and_detach, detach, release, remove};
 pub use table::{Mount, at, fuse_devices, parse_table, table};

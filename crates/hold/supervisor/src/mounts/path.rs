@@ -8,8 +8,15 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// Whether a FUSE daemon has to say what is in the folder that `path` is in.
+pub fn is_served(path: &Path) -> bool {
+    let path = resolve_untouched(path);
+    let above = path.parent().unwrap_or(&path);
+    table().is_ok_and(|table| above.ancestors().any(|place| is_served_at(&table, place)))
+}
+
 /// Whether a FUSE daemon serves what is mounted at `place`.
-fn is_served(table: &[Mount], place: &Path) -> bool {
+fn is_served_at(table: &[Mount], place: &Path) -> bool {
     let at = |mount: &&Mount| mount.mountpoint == place.as_os_str().as_bytes();
     table.iter().rev().find(at).is_some_and(Mount::is_fuse)
 }
@@ -22,7 +29,7 @@ pub fn read_link_untouched(path: &Path) -> Option<PathBuf> {
 
 fn link_by(path: &Path, link: &dyn Fn(&Path) -> Option<PathBuf>) -> Option<PathBuf> {
     let table = table().ok()?;
-    let outside = !path.ancestors().any(|place| is_served(&table, place));
+    let outside = !path.ancestors().any(|place| is_served_at(&table, place));
     outside.then(|| link(path)).flatten()
 }
 
@@ -72,7 +79,7 @@ fn resolve_by(path: &Path, link: &dyn Fn(&Path) -> Option<PathBuf>) -> PathBuf {
             continue;
         }
         done.push(&part);
-        if is_served(&table, &done) {
+        if is_served_at(&table, &done) {
             break;
         }
         // Of the last part only the name counts; what is not there is no link.

@@ -51,7 +51,12 @@ impl Supervisor {
             0 => TOLD,
             _ => self.config.start_timeout_ms.saturating_mul(SECOND / 1000),
         };
-        self.deadlines.set(Due::Ready, self.book.life.started_ns.saturating_add(limit));
+        let at = self.book.life.started_ns.saturating_add(limit);
+        // An earlier supervisor has told it.
+        match self.book.generation == 0 && at < clock::now() {
+            true => self.deadlines.cancel(Due::Ready),
+            false => self.deadlines.set(Due::Ready, at),
+        }
     }
 
     /// That time is over.
@@ -60,10 +65,7 @@ impl Supervisor {
             return;
         }
         if self.book.generation == 0 {
-            tracing::info!(
-                "{} does not serve yet, and is waited for: it may be asking for something, or wait for a server (Ctrl-C or SIGTERM ends it)",
-                self.daemon_name()
-            );
+            self.tell_of_start();
             return;
         }
         // It may not be killed, or is about to end.
@@ -71,6 +73,21 @@ impl Supervisor {
         if self.book.stop.is_none() && !self.is_being_killed() {
             self.end_beyond_limit(Detection::StartTimeout);
         }
+    }
+
+    /// Says that a first start is still waited for.
+    fn tell_of_start(&self) {
+        if self.book.stop.is_some() || self.is_being_killed() {
+            return;
+        }
+        let reason = match self.config.pulse {
+            None => "it may be asking for something, or wait for a server",
+            Some(_) => "it may be recovering what was written, or wait for a disk",
+        };
+        tracing::info!(
+            "{} does not serve yet, and is waited for: {reason} (Ctrl-C or SIGTERM ends it)",
+            self.daemon_name()
+        );
     }
 
     fn end_beyond_limit(&mut self, detection: Detection) {

@@ -96,7 +96,7 @@ impl Lower for Objects {
     fn room(&mut self) -> Result<Room, Infallible> {
         const MANY: u64 = 1 << 20;
         let credit = Credit { blocks: MANY, pairs: MANY / 2 };
-        Ok(Room { capacity: MANY, free: MANY, available: MANY, credit })
+        Ok(Room { capacity: MANY, free: MANY, least: MANY, stores: 1, credit })
     }
 
     fn append_intent(&mut self, bytes: &[u8]) -> Result<bool, Infallible> {

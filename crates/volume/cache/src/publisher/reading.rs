@@ -171,7 +171,7 @@ impl<M: Memory> Publisher<M> {
         let owed = self.index.owed();
         let room = below.room().map_err(Error::Lower)?;
         let without = |blocks: u64| blocks.saturating_sub(owed.blocks);
-        let (free, available) = (without(room.free), without(room.available));
-        Ok(Room { free, available, credit: room.credit.without(owed), ..room })
+        let (free, least) = (without(room.free), without(room.least));
+        Ok(Room { free, least, credit: room.credit.without(owed), ..room })
     }
 }

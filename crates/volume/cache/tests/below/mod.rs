@@ -40,7 +40,7 @@ impl Below {
 /// More room than any test takes.
 pub fn ample() -> Room {
     let credit = Credit { blocks: 1 << 30, pairs: 1 << 29 };
-    Room { capacity: 1 << 30, free: 1 << 30, available: 1 << 30, credit }
+    Room { capacity: 1 << 30, free: 1 << 30, least: 1 << 30, stores: 1, credit }
 }
 
 impl Lower for Below {

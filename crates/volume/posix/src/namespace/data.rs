@@ -115,7 +115,7 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
             // What is below the length may be there already, all of it or none.
             let new = end.div_ceil(SIZE).saturating_sub((offset / SIZE).max(size.div_ceil(SIZE)));
             let room = self.view.room()?;
-            if new > room.for_users() || length / SIZE > room.capacity {
+            if new > room.for_users().min(room.least) || length / SIZE > room.capacity {
                 return Err(Errno::NOSPC.into());
             }
         }

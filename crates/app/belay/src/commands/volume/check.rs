@@ -147,7 +147,7 @@ fn in_own(object: Option<ObjectId>, what: String) -> String {
         Some(IDS) => format!("the list of the objects' numbers: {what}"),
         Some(ORPHANS) => format!("the list of files that were removed while in use: {what}"),
         Some(SECRET) => {
-            format!("the secret of the names' hash, without which no name is found: {what}")
+            format!("the secret of the names' hash, without which no name can be made: {what}")
         }
         Some(ROOT) => format!("the directory at the top: {what}"),
         _ => what,

@@ -22,7 +22,7 @@ pub fn run(options: &CutLog) -> Result<i32> {
         let (lost, last) = (last.epoch + 1, last.epoch);
         writeln!(
             Out,
-            "checkpoint {lost} on {path} is dropped: checkpoint {last} is now the last one"
+            "checkpoint {lost} on {path} is given up: checkpoint {last} is now the last one"
         )?;
     }
     let mut logical = named.open_to_change()?;

@@ -6,6 +6,7 @@ use belay_registry::VolumeName;
 use belay_stack::Role;
 use belay_supervisor::config::Config;
 use belay_supervisor::instances;
+use belay_supervisor::mounts::is_served;
 use belay_supervisor::orphans;
 use belay_supervisor::text::{OsText, command_line};
 use rustix::fs::{Mode, OFlags, open};
@@ -42,7 +43,7 @@ pub fn mountpoint(state: &StateDir, meant: &Path) -> Result<PathBuf> {
 /// # Errors
 /// If it is mounted at several places.
 pub fn named(state: &StateDir, meant: &Path) -> Result<Option<PathBuf>> {
-    let Some(name) = name(meant).filter(|_| !is_there(meant)) else { return Ok(None) };
+    let Some(name) = name(meant) else { return Ok(None) };
     let instances = instances::list(&state.path()).into_iter();
     let mut places: Vec<PathBuf> = instances
         .filter_map(|instance| {
@@ -60,6 +61,10 @@ pub fn named(state: &StateDir, meant: &Path) -> Result<Option<PathBuf>> {
         .collect();
     places.sort();
     places.dedup();
+    // Looked for last: most words are no names of volumes.
+    if places.is_empty() || is_there(meant) {
+        return Ok(None);
+    }
     if places.len() > 1 {
         bail!(
             "volume {name} is mounted at several places, name one of them: {}",
@@ -69,12 +74,21 @@ pub fn named(state: &StateDir, meant: &Path) -> Result<Option<PathBuf>> {
     Ok(places.pop())
 }
 
+/// Whether a volume could have that name.
+pub fn is_name(meant: &Path) -> bool {
+    name(meant).is_some()
+}
+
 /// The name that a volume could have.
 fn name(meant: &Path) -> Option<VolumeName> {
     meant.to_str()?.parse().ok()
 }
 
-/// Whether anything has that name. Nobody is asked who serves it.
+/// Whether anything has that name. No FUSE daemon is asked, as it may hang: what only one of them
+/// can tell is taken for not there.
 fn is_there(path: &Path) -> bool {
+    if is_served(path) {
+        return false;
+    }
     open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).is_ok()
 }
