@@ -36,10 +36,7 @@ pub trait Surroundings {
     fn disks(&mut self) -> Result<Vec<Self::Disk>>;
 
     /// A number that was never given to anybody ([`Logical::begin_branch`]).
-    ///
-    /// # Errors
-    /// Why there is none.
-    fn branch(&mut self) -> Result<u64>;
+    fn branch(&mut self) -> u64;
 
     /// Begins to flush these, in the background.
     ///
@@ -195,9 +192,8 @@ impl<S: Surroundings> Stores<S> {
     }
 
     fn open_anew(&mut self) -> Result<Logical<S::Disk>> {
-        let branch = self.surroundings.branch()?;
         let mut volume = Logical::open_own(self.id, self.surroundings.disks()?)?;
-        volume.begin_branch(branch);
+        volume.begin_branch(self.surroundings.branch());
         Ok(volume)
     }
 

@@ -10,15 +10,15 @@ use crate::lasting::Lasting;
 use crate::place::{Place, Role};
 use crate::pulse::{AwaitedDisk, Pulse};
 use crate::report::{Opening, StoreReport, now_us};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use belay_channel::{Server, Service, StoreAnswer, StoreAsk};
 use belay_disk::{FileDisk, OpenError, Whereabouts};
 use belay_logical::Logical;
 use belay_service::Stores;
 use belay_service::stores::Surroundings;
 use flushing::Flushing;
-use rustix::rand::{GetRandomFlags, getrandom};
 use std::cell::RefCell;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -187,14 +187,8 @@ impl Surroundings for Given {
         Ok(disks)
     }
 
-    fn branch(&mut self) -> Result<u64> {
-        let mut bytes = [0; 8];
-        let got = getrandom(&mut bytes, GetRandomFlags::empty());
-        ensure!(
-            got.context("there are no random numbers")? == bytes.len(),
-            "too few random numbers"
-        );
-        Ok(u64::from_le_bytes(bytes))
+    fn branch(&mut self) -> u64 {
+        RandomState::new().hash_one(std::process::id())
     }
 
     fn flush<'d>(&mut self, disks: impl Iterator<Item = &'d AwaitedDisk>) -> Result<Flushing> {

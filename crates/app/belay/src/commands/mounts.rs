@@ -161,8 +161,7 @@ pub fn one(state: &StateDir, path: &Path) -> Result<(Instance, Status)> {
         let told: String = silent.iter().map(|why| format!("; {why}")).collect();
         let place = meant.first().map_or(path, PathBuf::as_path);
         let shown = escaped(place.as_os_str());
-        let volume =
-            if which::is_name(path) { ", and no volume of that name is mounted" } else { "" };
+        let volume = which::beside(state, path);
         anyhow!(
             "{shown}: belay holds no mount there{volume}: {}{told}",
             why_none(state, place, &others)

@@ -26,9 +26,9 @@ pub fn all(state_dir: &Path, command: &[OsString]) -> Vec<Finding> {
         request_timeout(),
         open_files(),
     ]);
-    findings.extend(profiles(command.first()));
-    if !command.is_empty() {
-        findings.extend(daemon(state_dir, command));
+    match command {
+        [] => findings.extend(profile::broken().into_iter().map(broken_profile)),
+        command => findings.extend(daemon(state_dir, command)),
     }
     findings
 }
@@ -155,24 +155,19 @@ fn open_files() -> Finding {
     )
 }
 
-/// Profiles that cannot be read: of a daemon what keeps belay from finding its own.
-fn profiles(daemon: Option<&OsString>) -> Vec<Finding> {
-    let broken = match daemon {
-        None => profile::broken(),
-        Some(daemon) => {
-            let failed = profile::find(Path::new(daemon)).err();
-            failed.map(|why| format!("{why:#}")).into_iter().collect()
-        }
-    };
-    let told = |why| {
-        finding("profile", Level::Missing, why, "see docs/policies.md for what a profile may say")
-    };
-    broken.into_iter().map(told).collect()
+/// A profile that cannot be read.
+fn broken_profile(why: String) -> Finding {
+    finding("profile", Level::Missing, why, "see docs/policies.md for what a profile may say")
 }
 
-/// What a profile says that this daemon may lose, and does not store.
+/// What a profile says that this daemon may lose, and does not store; or what keeps belay from
+/// finding it.
 fn losing(name: &OsStr, command: &[OsString]) -> Vec<Finding> {
-    let Ok(Some(found)) = profile::find(Path::new(name)) else { return Vec::new() };
+    let found = match profile::find(Path::new(name)) {
+        Ok(Some(found)) => found,
+        Ok(None) => return Vec::new(),
+        Err(why) => return vec![broken_profile(format!("{why:#}"))],
+    };
     let loses = profile::losing(&found.profile, command);
     let loses = loses.map(|loses| finding("policy", Level::Note, loses.what, &loses.remedy));
     let told = |forgets| {

@@ -44,6 +44,30 @@ pub fn mountpoint(state: &StateDir, meant: &Path) -> Result<PathBuf> {
 /// If it is mounted at several places.
 pub fn named(state: &StateDir, meant: &Path) -> Result<Option<PathBuf>> {
     let Some(name) = name(meant) else { return Ok(None) };
+    let mut places = places(state, &name);
+    // Looked for last: most words are no names of volumes.
+    if places.is_empty() || is_there(meant) {
+        return Ok(None);
+    }
+    if places.len() > 1 {
+        bail!("volume {name} is mounted at several places, name one of them: {}", listed(&places));
+    }
+    Ok(places.pop())
+}
+
+/// What is to be said of the volume with that name where nothing is mounted at such a path: a part
+/// of a sentence, or nothing if it is no such name.
+pub fn beside(state: &StateDir, meant: &Path) -> String {
+    let Some(name) = name(meant) else { return String::new() };
+    match &places(state, &name)[..] {
+        [] => ", and no volume of that name is mounted".to_owned(),
+        // Named by a path that is there.
+        places => format!(", and the volume {name} is mounted elsewhere ({})", listed(places)),
+    }
+}
+
+/// Where the volume is mounted.
+fn places(state: &StateDir, name: &VolumeName) -> Vec<PathBuf> {
     let instances = instances::list(&state.path()).into_iter();
     let mut places: Vec<PathBuf> = instances
         .filter_map(|instance| {
@@ -61,22 +85,11 @@ pub fn named(state: &StateDir, meant: &Path) -> Result<Option<PathBuf>> {
         .collect();
     places.sort();
     places.dedup();
-    // Looked for last: most words are no names of volumes.
-    if places.is_empty() || is_there(meant) {
-        return Ok(None);
-    }
-    if places.len() > 1 {
-        bail!(
-            "volume {name} is mounted at several places, name one of them: {}",
-            command_line(places.iter().map(|place| place.as_os_str()))
-        );
-    }
-    Ok(places.pop())
+    places
 }
 
-/// Whether a volume could have that name.
-pub fn is_name(meant: &Path) -> bool {
-    name(meant).is_some()
+fn listed(places: &[PathBuf]) -> String {
+    command_line(places.iter().map(|place| place.as_os_str()))
 }
 
 /// The name that a volume could have.
